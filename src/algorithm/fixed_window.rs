@@ -1,0 +1,114 @@
+//! The fixed window: at most `limit` in each aligned window.
+//!
+//! Windows are aligned to the clock's zero, which is the Unix epoch for real clocks. The word is the
+//! window's number above the count.
+
+use super::{Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
+use crate::error::Error;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedWindow {
+    pub(crate) limit: u64,
+    window: Window,
+    count_bits: u32,
+    step_back: u64,
+}
+
+/// What a word says at a moment.
+struct Reading {
+    /// The number of the window the count belongs to: the present one, or a later one after a step back.
+    number: u64,
+    count: u64,
+    /// From now to the start of that window (0 unless the clock stepped back).
+    lead_ns: u64,
+    /// From the start of that window to now.
+    elapsed_ns: u64,
+}
+
+impl FixedWindow {
+    pub(crate) fn new(limit: u64, window_ns: u64) -> Result<Self, Error> {
+        let count_bits = count_bits(limit);
+        if count_bits > PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN {
+            let most = (1u64 << (PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN)) - 1;
+            return Err(Error::new(format!(
+                "the limit is too large for the word: a fixed window counts to {most}"
+            )));
+        }
+        let window = Window::new(window_ns);
+        Ok(Self { limit, window, count_bits, step_back: window.step_back(PAYLOAD_MASK >> count_bits) })
+    }
+
+    #[inline]
+    fn number_mask(self) -> u64 {
+        PAYLOAD_MASK >> self.count_bits
+    }
+
+    #[inline]
+    fn read(self, word: u64, now_ns: u64) -> Reading {
+        let (number, elapsed_ns) = self.window.locate(now_ns);
+        let ahead = (word >> self.count_bits).wrapping_sub(number) & self.number_mask();
+        let count = word & ((1 << self.count_bits) - 1);
+        if ahead == 0 {
+            Reading { number, count, lead_ns: 0, elapsed_ns }
+        } else if ahead <= self.step_back {
+            let lead_ns = ahead.saturating_mul(self.window.len_ns).saturating_sub(elapsed_ns);
+            Reading { number: number.wrapping_add(ahead), count, lead_ns, elapsed_ns: 0 }
+        } else {
+            Reading { number, count: 0, lead_ns: 0, elapsed_ns }
+        }
+    }
+
+    #[inline]
+    fn word(self, number: u64, count: u64) -> u64 {
+        (number << self.count_bits | count) & PAYLOAD_MASK
+    }
+
+    fn to_end_ns(self, reading: &Reading) -> u64 {
+        reading.lead_ns.saturating_add(self.window.len_ns - reading.elapsed_ns)
+    }
+}
+
+impl Step for FixedWindow {
+    fn fresh(self, now_ns: u64) -> u64 {
+        self.word(self.window.locate(now_ns).0, 0)
+    }
+
+    #[inline]
+    fn is_fresh(self, word: u64, now_ns: u64) -> bool {
+        self.read(word, now_ns).count == 0
+    }
+
+    #[inline]
+    fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64> {
+        let reading = self.read(word, now_ns);
+        let count = reading.count + cost;
+        (count <= self.limit).then(|| self.word(reading.number, count))
+    }
+
+    fn refund(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        self.word(reading.number, reading.count.saturating_sub(cost))
+    }
+
+    fn hand_back(self, word: u64, now_ns: u64, cost: u64, spent_ns: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        // What was spent in a window that has ended no longer counts anywhere. After a step back it was
+        // spent in the window the word is still in.
+        let ended = self.window.locate(spent_ns).0 < reading.number && reading.lead_ns == 0;
+        if ended { word } else { self.refund(word, now_ns, cost) }
+    }
+
+    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        if reading.count + cost <= self.limit { 0 } else { self.to_end_ns(&reading) }
+    }
+
+    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        if reading.count == 0 { 0 } else { self.to_end_ns(&reading) }
+    }
+
+    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
+        Headroom::whole(self.limit.saturating_sub(self.read(word, now_ns).count))
+    }
+}

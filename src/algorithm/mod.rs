@@ -1,0 +1,241 @@
+//! The algorithms as pure integer steps over a word, and the [`Plan`] a rule compiles to.
+//!
+//! Nothing here reads a clock, touches an atomic or rounds a float. A step takes what was stored, the time
+//! in nanoseconds and a cost, and gives the next word or a refusal.
+//!
+//! # The word
+//!
+//! A word has 64 bits; an algorithm owns the low [`PAYLOAD_BITS`] of them. The bits above belong to
+//! whoever stores the word (see the table) and never reach a step.
+//!
+//! # Time
+//!
+//! Time is modular: a word remembers a moment only up to its own range, and every comparison is a
+//! difference. A stored moment lies at most a plan's own span ahead of now; anything else is long past,
+//! and means "fresh". Two things widen that picture:
+//!
+//! * A clock may step back a little (counters of two cores differ by up to a microsecond). A stored moment
+//!   up to [`STEP_BACK_NS`] further ahead than the rule alone could put it is still believed, so a step
+//!   back never re-credits.
+//! * A key left alone for longer than its word's range may find an old moment in its future again. It is
+//!   then poorer than a fresh key by at most one full limit (and [`STEP_BACK_NS`]), never richer. The
+//!   range is at least half a word: 417 days for rules of up to 7 600 a second, 2.4 hours at a billion a
+//!   second, and 65 536 windows for the window algorithms.
+
+mod fixed_window;
+mod gcra;
+mod sliding_log;
+mod sliding_window;
+
+pub(crate) use fixed_window::FixedWindow;
+pub(crate) use gcra::Gcra;
+pub(crate) use sliding_log::{LogView, SlidingLog};
+pub(crate) use sliding_window::SlidingWindow;
+
+use crate::error::Error;
+use crate::policy::{Algorithm, Rule};
+use std::cmp::Ordering;
+use std::time::Duration;
+
+/// How many of a word's low bits an algorithm may use.
+pub(crate) const PAYLOAD_BITS: u32 = 56;
+/// The bits of a word that an algorithm may use.
+pub(crate) const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
+/// How far a clock may step back before a stored moment stops being believed: a little over a second.
+pub(crate) const STEP_BACK_NS: u64 = 1 << 30;
+
+/// What a step needs of an algorithm that keeps its whole state in one word.
+///
+/// `cost` has been checked against [`Plan::limit`] before any call, so no product can overflow.
+pub(crate) trait Step: Copy {
+    /// The word of a key that has spent nothing.
+    fn fresh(self, now_ns: u64) -> u64;
+    /// Whether `word` is, now, worth the same as a fresh one.
+    fn is_fresh(self, word: u64, now_ns: u64) -> bool;
+    /// The word after spending `cost`, or `None` where it does not fit now.
+    fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64>;
+    /// The word after undoing the newest `cost` spent, at most back to fresh.
+    fn refund(self, word: u64, now_ns: u64, cost: u64) -> u64;
+    /// The word after undoing exactly what was spent at `spent_ns`, as far as it still counts.
+    fn hand_back(self, word: u64, now_ns: u64, cost: u64, spent_ns: u64) -> u64;
+    /// How long until `cost` fits, if nobody else spends; 0 if it fits now.
+    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64;
+    /// How long until the word is worth a fresh one.
+    fn reset_ns(self, word: u64, now_ns: u64) -> u64;
+    /// What is left to spend now, as a fraction.
+    fn headroom(self, word: u64, now_ns: u64) -> Headroom;
+}
+
+/// What is left under a rule, kept as a fraction so that comparing two rules needs no division.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headroom {
+    pub(crate) parts: u128,
+    pub(crate) parts_per_cost: u64,
+}
+
+impl Headroom {
+    pub(crate) const fn whole(cost: u64) -> Self {
+        Self { parts: cost as u128, parts_per_cost: 1 }
+    }
+
+    /// The largest cost that fits.
+    pub(crate) fn remaining(self) -> u64 {
+        u64::try_from(self.parts / u128::from(self.parts_per_cost)).unwrap_or(u64::MAX)
+    }
+
+    /// Which of two is tighter. Parts stay below 2^76 (a limit under 2^20 times a window) unless they count
+    /// below 2^56, and the factor of the other side is below 2^64, so saturation needs both at once and
+    /// then decides between two rules that are equally far from binding.
+    pub(crate) fn compare(self, other: Self) -> Ordering {
+        let left = self.parts.saturating_mul(u128::from(other.parts_per_cost));
+        let right = other.parts.saturating_mul(u128::from(self.parts_per_cost));
+        left.cmp(&right)
+    }
+}
+
+/// A rule compiled to integers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    Gcra(Gcra),
+    FixedWindow(FixedWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+}
+
+impl Plan {
+    /// Compiles a rule, or says why it cannot be kept in a word.
+    pub(crate) fn new(rule: &Rule) -> Result<Self, Error> {
+        let period_ns = period_ns(rule.period())?;
+        if rule.count() == 0 {
+            return Err(Error::new("a limit of 0 admits nothing: the count must be at least 1"));
+        }
+        if rule.algorithm() != Algorithm::TokenBucket && rule.explicit_burst().is_some() {
+            return Err(Error::new(format!(
+                "`burst` belongs to the token bucket; {} always admits its count",
+                rule.algorithm().description()
+            )));
+        }
+        Ok(match rule.algorithm() {
+            Algorithm::TokenBucket => {
+                Self::Gcra(Gcra::new(rule.count(), period_ns, rule.explicit_burst().unwrap_or(rule.count()))?)
+            }
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(rule.count(), period_ns)?),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(rule.count(), period_ns)?),
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(rule.count(), period_ns)?),
+        })
+    }
+
+    /// The largest cost that can ever fit.
+    #[inline]
+    pub(crate) fn limit(&self) -> u64 {
+        match self {
+            Self::Gcra(plan) => plan.burst,
+            Self::FixedWindow(plan) => plan.limit,
+            Self::SlidingWindow(plan) => plan.limit,
+            Self::SlidingLog(plan) => plan.limit,
+        }
+    }
+
+    /// How many words the state of one key takes.
+    pub(crate) fn words(&self) -> usize {
+        match self {
+            Self::SlidingLog(plan) => plan.words(),
+            _ => 1,
+        }
+    }
+
+    /// Whether `word`, one of the words of this plan, is now worth a fresh one.
+    #[inline]
+    pub(crate) fn is_fresh(&self, word: u64, now_ns: u64) -> bool {
+        match self {
+            Self::Gcra(plan) => plan.is_fresh(word, now_ns),
+            Self::FixedWindow(plan) => plan.is_fresh(word, now_ns),
+            Self::SlidingWindow(plan) => plan.is_fresh(word, now_ns),
+            Self::SlidingLog(plan) => plan.token.is_fresh(word, now_ns),
+        }
+    }
+
+    /// A word that is fresh at `now_ns` and stays so.
+    pub(crate) fn fresh(&self, now_ns: u64) -> u64 {
+        match self {
+            Self::Gcra(plan) => plan.fresh(now_ns),
+            Self::FixedWindow(plan) => plan.fresh(now_ns),
+            Self::SlidingWindow(plan) => plan.fresh(now_ns),
+            Self::SlidingLog(plan) => plan.token.fresh(now_ns),
+        }
+    }
+}
+
+fn period_ns(period: Duration) -> Result<u64, Error> {
+    match u64::try_from(period.as_nanos()) {
+        Ok(0) => Err(Error::new("a period of 0 has no rate: the period must be at least 1 ns")),
+        Ok(ns) => Ok(ns),
+        Err(_) => Err(Error::new("the period is longer than 584 years and does not fit the word")),
+    }
+}
+
+/// A window's length with what is needed to divide by it without a division.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) len_ns: u64,
+    reciprocal: u64,
+}
+
+impl Window {
+    pub(crate) const fn new(len_ns: u64) -> Self {
+        // For a length of 1 the reciprocal 2^64 would not fit; 2^64 - 1 is one short, which `locate` mends.
+        Self { len_ns, reciprocal: u64::MAX / len_ns }
+    }
+
+    /// The number of the window that `now_ns` falls in, and how far into it.
+    #[inline]
+    pub(crate) fn locate(self, now_ns: u64) -> (u64, u64) {
+        // The estimate is exact or one short: the reciprocal is less than 1 below 2^64 / len, or 1 below where
+        // the division is exact, which costs at most now / 2^64 <= 1 of the quotient.
+        let estimate = ((u128::from(now_ns) * u128::from(self.reciprocal)) >> 64) as u64;
+        let elapsed_ns = now_ns - estimate * self.len_ns;
+        if elapsed_ns >= self.len_ns {
+            (estimate + 1, elapsed_ns - self.len_ns)
+        } else {
+            (estimate, elapsed_ns)
+        }
+    }
+
+    /// How many windows a stored one may lie ahead and still be believed, given the bits of its number.
+    pub(crate) const fn step_back(self, number_mask: u64) -> u64 {
+        let windows = STEP_BACK_NS / self.len_ns + 1;
+        if windows > number_mask / 4 { number_mask / 4 } else { windows }
+    }
+}
+
+/// The fewest bits a window's number may have, so that idleness aliases only after 65 536 windows.
+pub(crate) const WINDOW_NUMBER_BITS_MIN: u32 = 16;
+
+/// How many bits it takes to count to `limit`.
+pub(crate) const fn count_bits(limit: u64) -> u32 {
+    u64::BITS - limit.leading_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_located_exactly() {
+        let lengths =
+            [1, 2, 3, 7, 10, 999, 1 << 30, 1_000_000_007, 60_000_000_000, 1 << 62, u64::MAX - 1, u64::MAX];
+        for len_ns in lengths {
+            let window = Window::new(len_ns);
+            let multiples = [0, 1, 2, 1000, u64::MAX / len_ns].map(|n: u64| n.saturating_mul(len_ns));
+            for at in multiples.into_iter().chain([u64::MAX, 1 << 63, 1_790_000_000_000_000_000]) {
+                for now in [at.saturating_sub(1), at, at.saturating_add(1)] {
+                    assert_eq!(
+                        window.locate(now),
+                        (now / len_ns, now % len_ns),
+                        "{now} in windows of {len_ns}"
+                    );
+                }
+            }
+        }
+    }
+}

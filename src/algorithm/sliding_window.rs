@@ -1,0 +1,160 @@
+//! The sliding-window counter: the previous window counts by the share of it that is still in view.
+//!
+//! With `P` spent in the previous window, `C` in the present one, `e` elapsed of the window `W`, a cost
+//! `c` fits under the limit `L` when `P·(W−e) + (C+c)·W ≤ L·W`. The word is the window's number, `P`, `C`.
+
+use super::{Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
+use crate::error::Error;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlidingWindow {
+    pub(crate) limit: u64,
+    window: Window,
+    count_bits: u32,
+    step_back: u64,
+}
+
+/// What a word says at a moment, rotated to the present window.
+struct Reading {
+    /// The present window, or a later one that a step back left in the word.
+    number: u64,
+    previous: u64,
+    current: u64,
+    /// From now to the start of that window (0 unless the clock stepped back).
+    lead_ns: u64,
+    /// From the start of that window to now.
+    elapsed_ns: u64,
+}
+
+impl SlidingWindow {
+    pub(crate) fn new(limit: u64, window_ns: u64) -> Result<Self, Error> {
+        let count_bits = count_bits(limit);
+        if 2 * count_bits > PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN {
+            let most = (1u64 << ((PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN) / 2)) - 1;
+            return Err(Error::new(format!(
+                "the limit is too large for the word: a sliding window counts to {most}; \
+                 a token bucket has no such bound"
+            )));
+        }
+        let window = Window::new(window_ns);
+        Ok(Self { limit, window, count_bits, step_back: window.step_back(PAYLOAD_MASK >> (2 * count_bits)) })
+    }
+
+    #[inline]
+    fn read(self, word: u64, now_ns: u64) -> Reading {
+        let (number, elapsed_ns) = self.window.locate(now_ns);
+        let number_mask = PAYLOAD_MASK >> (2 * self.count_bits);
+        let count_mask = (1 << self.count_bits) - 1;
+        let ahead = (word >> (2 * self.count_bits)).wrapping_sub(number) & number_mask;
+        let previous = word >> self.count_bits & count_mask;
+        let current = word & count_mask;
+        if ahead == 0 {
+            Reading { number, previous, current, lead_ns: 0, elapsed_ns }
+        } else if ahead == number_mask {
+            // The stored window is the one before.
+            Reading { number, previous: current, current: 0, lead_ns: 0, elapsed_ns }
+        } else if ahead <= self.step_back {
+            // Time stands still at the start of the stored window, where its past weighs most.
+            let lead_ns = ahead.saturating_mul(self.window.len_ns).saturating_sub(elapsed_ns);
+            Reading { number: number.wrapping_add(ahead), previous, current, lead_ns, elapsed_ns: 0 }
+        } else {
+            Reading { number, previous: 0, current: 0, lead_ns: 0, elapsed_ns }
+        }
+    }
+
+    #[inline]
+    fn word(self, number: u64, previous: u64, current: u64) -> u64 {
+        (number << (2 * self.count_bits) | previous << self.count_bits | current) & PAYLOAD_MASK
+    }
+
+    #[inline]
+    fn previous_parts(self, reading: &Reading) -> u128 {
+        u128::from(reading.previous) * u128::from(self.window.len_ns - reading.elapsed_ns)
+    }
+
+    /// The earliest moment within a window, from its start, at which `previous` weighs no more than `room`.
+    fn decayed_ns(self, previous: u64, room: u64) -> u64 {
+        if previous <= room {
+            return 0;
+        }
+        let len_ns = self.window.len_ns;
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "room < previous, so the quotient is below the window"
+        )]
+        let left_ns = (u128::from(room) * u128::from(len_ns) / u128::from(previous)) as u64;
+        len_ns - left_ns
+    }
+}
+
+impl Step for SlidingWindow {
+    fn fresh(self, now_ns: u64) -> u64 {
+        self.word(self.window.locate(now_ns).0, 0, 0)
+    }
+
+    #[inline]
+    fn is_fresh(self, word: u64, now_ns: u64) -> bool {
+        let reading = self.read(word, now_ns);
+        reading.previous | reading.current == 0
+    }
+
+    #[inline]
+    fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64> {
+        let reading = self.read(word, now_ns);
+        let current = reading.current + cost;
+        let room_parts = u128::from(self.limit.checked_sub(current)?) * u128::from(self.window.len_ns);
+        (self.previous_parts(&reading) <= room_parts)
+            .then(|| self.word(reading.number, reading.previous, current))
+    }
+
+    fn refund(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        let from_current = cost.min(reading.current);
+        let previous = reading.previous.saturating_sub(cost - from_current);
+        self.word(reading.number, previous, reading.current - from_current)
+    }
+
+    fn hand_back(self, word: u64, now_ns: u64, cost: u64, spent_ns: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        let spent_in = self.window.locate(spent_ns).0;
+        if spent_in >= reading.number || reading.lead_ns > 0 {
+            self.word(reading.number, reading.previous, reading.current.saturating_sub(cost))
+        } else if spent_in + 1 == reading.number {
+            self.word(reading.number, reading.previous.saturating_sub(cost), reading.current)
+        } else {
+            word
+        }
+    }
+
+    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        let len_ns = self.window.len_ns;
+        let from_start_ns = match self.limit.checked_sub(reading.current + cost) {
+            // Inside this window, once the previous one has faded enough.
+            Some(room) => self.decayed_ns(reading.previous, room),
+            // After rotation, once what is current now has faded enough as the previous.
+            None => len_ns.saturating_add(self.decayed_ns(reading.current, self.limit - cost)),
+        };
+        // Where it fits now, the moment it began to fit lies before now.
+        let from_start_ns = from_start_ns.saturating_sub(reading.elapsed_ns);
+        if from_start_ns == 0 { 0 } else { reading.lead_ns.saturating_add(from_start_ns) }
+    }
+
+    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
+        let reading = self.read(word, now_ns);
+        let to_end_ns = reading.lead_ns.saturating_add(self.window.len_ns - reading.elapsed_ns);
+        match (reading.previous, reading.current) {
+            (0, 0) => 0,
+            (_, 0) => to_end_ns,
+            _ => to_end_ns.saturating_add(self.window.len_ns),
+        }
+    }
+
+    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
+        let reading = self.read(word, now_ns);
+        let room = self.limit.saturating_sub(reading.current);
+        let parts =
+            (u128::from(room) * u128::from(self.window.len_ns)).saturating_sub(self.previous_parts(&reading));
+        Headroom { parts, parts_per_cost: self.window.len_ns }
+    }
+}

@@ -1,0 +1,275 @@
+//! Where time comes from.
+//!
+//! All clocks count nanoseconds in a `u64`. Real clocks count from the Unix epoch (read once a process, and
+//! carried on monotonically from there, so that windows line up with the hours of the day); a manual clock
+//! counts from zero.
+
+use crate::sync::unmodelled::{AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::{self, Thread};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A source of time for gates and limiters. Cloning shares the source.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    Precise(Precise),
+    Coarse(#[allow(dead_code, reason = "held only to keep the thread alive")] Arc<Refresher>),
+    Manual(Arc<Hands>),
+}
+
+impl Clock {
+    /// The processor's own counter, by quanta: the default. Reading it costs some ten nanoseconds.
+    ///
+    /// The first call in a process calibrates the counter, which takes up to a fifth of a second.
+    #[must_use]
+    pub fn precise() -> Self {
+        Self(Source::Precise(Precise::shared().clone()))
+    }
+
+    /// A time that one background thread refreshes at least every `period`, and everybody else just loads.
+    ///
+    /// All coarse clocks of a process share one thread, which keeps to the shortest period asked for and ends
+    /// with the last clock. The time shown lags by up to the period, and more while the thread is kept from
+    /// running, but never leads: counted from any refresh on, a limiter admits no more than it would have
+    /// with the precise clock. Within one period, refill arrives all at once.
+    ///
+    /// Should the system refuse the thread, the clock reads the precise time instead.
+    #[must_use]
+    pub fn coarse(period: Duration) -> Self {
+        match Refresher::shared(period) {
+            Some(refresher) => Self(Source::Coarse(refresher)),
+            None => Self::precise(),
+        }
+    }
+
+    /// A clock that only moves by hand, for tests, simulation and replay.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let (clock, hand) = tollgate::Clock::manual();
+    /// hand.advance(Duration::from_secs(5));
+    /// hand.set(Duration::from_secs(3));
+    /// assert_eq!(hand.now(), Duration::from_secs(3));
+    /// # let _ = clock;
+    /// ```
+    #[must_use]
+    pub fn manual() -> (Self, ManualHand) {
+        let hands = Arc::new(Hands { set_ns: AtomicU64::new(0), latest_ns: AtomicU64::new(0) });
+        (Self(Source::Manual(Arc::clone(&hands))), ManualHand(hands))
+    }
+
+    /// The time, in nanoseconds from the clock's zero.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        match &self.0 {
+            Source::Precise(precise) => precise.now_ns(),
+            // Relaxed: the time is a number of its own; nothing is published by it.
+            Source::Coarse(_) => COARSE_NS.load(Ordering::Relaxed),
+            // Relaxed: as above.
+            Source::Manual(hands) => hands.latest_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::precise()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Source::Precise(_) => "precise",
+            Source::Coarse(_) => "coarse",
+            Source::Manual(_) => "manual",
+        };
+        f.debug_struct("Clock").field("kind", &kind).field("now_ns", &self.now_ns()).finish()
+    }
+}
+
+/// The processor's counter, anchored to the Unix epoch when the process first asked.
+#[derive(Clone)]
+struct Precise {
+    counter: quanta::Clock,
+    anchor_ticks: u64,
+    anchor_ns: u64,
+}
+
+impl Precise {
+    fn shared() -> &'static Self {
+        static SHARED: OnceLock<Precise> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let counter = quanta::Clock::new();
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let anchor_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
+            let anchor_ticks = counter.raw();
+            Self { counter, anchor_ticks, anchor_ns }
+        })
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        let elapsed_ns = self.counter.delta_as_nanos(self.anchor_ticks, self.counter.raw());
+        self.anchor_ns.wrapping_add(elapsed_ns)
+    }
+}
+
+/// What every coarse clock shows. On a line of its own, which all cores share until the next refresh.
+static COARSE_NS: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(0));
+
+/// The thread that keeps [`COARSE_NS`], for as long as a coarse clock lives.
+struct Refresher {
+    period_ns: AtomicU64,
+    thread: OnceLock<Thread>,
+}
+
+impl Refresher {
+    /// The one refresher of the process, started if there is none, quickened if it is too slow.
+    fn shared(period: Duration) -> Option<Arc<Self>> {
+        static SHARED: Mutex<Weak<Refresher>> = Mutex::new(Weak::new());
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = shared.upgrade() {
+            // Relaxed: the unpark below is what makes the thread look.
+            if running.period_ns.fetch_min(period_ns, Ordering::Relaxed) > period_ns {
+                running.wake();
+            }
+            return Some(running);
+        }
+        let refresher = Arc::new(Self { period_ns: AtomicU64::new(period_ns), thread: OnceLock::new() });
+        // Before the thread first runs, or the clock would start in the year 1970.
+        refresh();
+        let watched = Arc::downgrade(&refresher);
+        let spawned = thread::Builder::new().name("tollgate-clock".to_owned()).spawn(move || {
+            while let Some(refresher) = watched.upgrade() {
+                refresh();
+                // Relaxed: as above.
+                let period = Duration::from_nanos(refresher.period_ns.load(Ordering::Relaxed));
+                // Not held while asleep: the last clock to go must find nobody else holding on.
+                drop(refresher);
+                thread::park_timeout(period);
+            }
+        });
+        refresher.thread.set(spawned.ok()?.thread().clone()).ok()?;
+        *shared = Arc::downgrade(&refresher);
+        Some(refresher)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+impl Drop for Refresher {
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
+
+fn refresh() {
+    // Relaxed: the time is a number of its own. A maximum, because a thread that is on its way out may be
+    // overtaken by the next one.
+    COARSE_NS.fetch_max(Precise::shared().now_ns(), Ordering::Relaxed);
+}
+
+/// The two hands of a manual clock: where it was set, and the furthest it has been.
+///
+/// Limiters read the furthest. To them a clock that was set back stands still until it catches up, however
+/// far back that was: a step back never re-credits.
+struct Hands {
+    set_ns: AtomicU64,
+    latest_ns: AtomicU64,
+}
+
+/// Moves a [manual clock](Clock::manual). Clones move the same clock.
+#[derive(Clone)]
+pub struct ManualHand(Arc<Hands>);
+
+impl ManualHand {
+    /// Moves the clock on. Time stops at the end of a `u64` of nanoseconds, 584 years from zero.
+    pub fn advance(&self, by: Duration) {
+        let by_ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        // Relaxed: the time is a number of its own; a test that moves it from several threads orders them itself.
+        let set_ns = self.0.set_ns.load(Ordering::Relaxed);
+        self.move_to(set_ns.saturating_add(by_ns));
+    }
+
+    /// Sets the clock to a time from its zero. It may step back; limiters then see time stand still until
+    /// the clock has caught up.
+    pub fn set(&self, time: Duration) {
+        self.move_to(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Where the clock was set, from its zero.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        // Relaxed: as above.
+        Duration::from_nanos(self.0.set_ns.load(Ordering::Relaxed))
+    }
+
+    fn move_to(&self, time_ns: u64) {
+        // Relaxed: as above.
+        self.0.set_ns.store(time_ns, Ordering::Relaxed);
+        self.0.latest_ns.fetch_max(time_ns, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for ManualHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ManualHand").field(&self.now()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coarse_clocks_share_a_thread_that_ends_with_the_last() {
+        let first = Refresher::shared(Duration::from_millis(5)).expect("a thread");
+        let second = Refresher::shared(Duration::from_micros(200)).expect("a thread");
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(first.period_ns.load(Ordering::Relaxed), 200_000);
+        let watch = Arc::downgrade(&first);
+        drop(first);
+        assert!(watch.upgrade().is_some());
+        drop(second);
+        // The thread holds the refresher only for the instant of a refresh.
+        while watch.upgrade().is_some() {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn coarse_time_never_leads() {
+        let (coarse, precise) = (Clock::coarse(Duration::from_micros(100)), Clock::precise());
+        let mut last = 0;
+        for _ in 0..100_000 {
+            let shown = coarse.now_ns();
+            assert!(shown >= last);
+            // A microsecond for counters that differ between cores.
+            assert!(shown <= precise.now_ns() + 1_000);
+            last = shown;
+        }
+    }
+
+    #[test]
+    fn a_clock_set_back_stands_still() {
+        let (clock, hand) = Clock::manual();
+        hand.set(Duration::from_nanos(10));
+        hand.set(Duration::from_nanos(3));
+        assert_eq!((clock.now_ns(), hand.now()), (10, Duration::from_nanos(3)));
+        hand.advance(Duration::from_nanos(5));
+        assert_eq!((clock.now_ns(), hand.now()), (10, Duration::from_nanos(8)));
+        hand.advance(Duration::MAX);
+        assert_eq!(clock.now_ns(), u64::MAX);
+    }
+}

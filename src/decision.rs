@@ -1,0 +1,257 @@
+//! The whole answer to one request, kept as raw values and computed only when asked.
+
+use crate::algorithm::{FixedWindow, Gcra, Headroom, LogView, SlidingWindow, Step};
+use crate::policy::CompiledRule;
+use std::fmt;
+use std::time::Duration;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It may pass, and was charged (or would be, for a peek).
+    Allowed,
+    /// It may not pass now; nothing was charged. [`Decision::retry_after`] says when it will fit.
+    Denied,
+    /// It costs more than a rule ever admits at once: waiting will not help.
+    NeverFits,
+}
+
+/// A rule and what was found of its state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View {
+    Gcra(Gcra, u64),
+    FixedWindow(FixedWindow, u64),
+    SlidingWindow(SlidingWindow, u64),
+    SlidingLog(LogView),
+}
+
+impl View {
+    fn limit(&self) -> u64 {
+        match self {
+            Self::Gcra(plan, _) => plan.burst,
+            Self::FixedWindow(plan, _) => plan.limit,
+            Self::SlidingWindow(plan, _) => plan.limit,
+            Self::SlidingLog(view) => view.limit,
+        }
+    }
+
+    pub(crate) fn headroom(&self, now_ns: u64) -> Headroom {
+        match *self {
+            Self::Gcra(plan, word) => plan.headroom(word, now_ns),
+            Self::FixedWindow(plan, word) => plan.headroom(word, now_ns),
+            Self::SlidingWindow(plan, word) => plan.headroom(word, now_ns),
+            Self::SlidingLog(view) => Headroom::whole(view.rested),
+        }
+    }
+
+    pub(crate) fn wait_ns(&self, now_ns: u64, cost: u64) -> u64 {
+        match *self {
+            Self::Gcra(plan, word) => plan.wait_ns(word, now_ns, cost),
+            Self::FixedWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
+            Self::SlidingWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
+            Self::SlidingLog(view) => view.wait_ns,
+        }
+    }
+
+    fn reset_ns(&self, now_ns: u64) -> u64 {
+        match *self {
+            Self::Gcra(plan, word) => plan.reset_ns(word, now_ns),
+            Self::FixedWindow(plan, word) => plan.reset_ns(word, now_ns),
+            Self::SlidingWindow(plan, word) => plan.reset_ns(word, now_ns),
+            Self::SlidingLog(view) => view.reset_ns,
+        }
+    }
+}
+
+/// Whether a request may pass, and everything a caller may want to tell its client.
+///
+/// Copying it is cheap and computing nothing costs nothing: the methods do their arithmetic when called.
+/// Where a policy has several rules, the decision speaks of the one that binds most: among those that
+/// refuse, the one with the longest wait; else the one with the least remaining.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Gate, Outcome};
+///
+/// let (clock, hand) = Clock::manual();
+/// let gate = Gate::with_clock("2/s named api", clock)?;
+/// assert_eq!(gate.try_acquire().remaining(), 1);
+/// assert!(gate.try_acquire().is_allowed());
+///
+/// let decision = gate.try_acquire();
+/// assert_eq!(decision.outcome(), Outcome::Denied);
+/// assert_eq!(decision.rule_name(), Some("api"));
+/// assert_eq!(decision.retry_after(), Some(Duration::from_millis(500)));
+/// assert_eq!(decision.reset_after(), Duration::from_secs(1));
+///
+/// hand.advance(Duration::from_millis(500));
+/// assert!(gate.try_acquire().is_allowed());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+#[must_use = "a decision that nobody looks at limits nothing"]
+pub struct Decision {
+    outcome: Outcome,
+    rule: u8,
+    name: Option<&'static str>,
+    now_ns: u64,
+    cost: u64,
+    view: View,
+}
+
+impl Decision {
+    #[inline]
+    pub(crate) fn new(
+        outcome: Outcome,
+        index: usize,
+        rule: &CompiledRule,
+        view: View,
+        now_ns: u64,
+        cost: u64,
+    ) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
+        Self { outcome, rule: index as u8, name: rule.name, now_ns, cost, view }
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether the request may pass.
+    #[inline]
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allowed)
+    }
+
+    /// Whether the request may not pass, now or ever.
+    #[inline]
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        !self.is_allowed()
+    }
+
+    /// What became of the request.
+    #[inline]
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// The most that the binding rule admits at once: the burst of a token bucket, else the count.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.view.limit()
+    }
+
+    /// The largest cost that would still pass under the binding rule, after this request.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.view.headroom(self.now_ns).remaining()
+    }
+
+    /// How long until the same request fits, if nobody else spends: exact to the nanosecond.
+    ///
+    /// `None` when it was allowed, and when it can never fit.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.outcome {
+            Outcome::Denied => Some(Duration::from_nanos(self.view.wait_ns(self.now_ns, self.cost))),
+            Outcome::Allowed | Outcome::NeverFits => None,
+        }
+    }
+
+    /// How long until the binding rule has forgotten all that was spent, if nobody spends more.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_nanos(self.view.reset_ns(self.now_ns))
+    }
+
+    /// What the request asked for.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Which rule of the policy the decision speaks of, counted from 0.
+    #[must_use]
+    pub fn rule(&self) -> usize {
+        usize::from(self.rule)
+    }
+
+    /// The name of that rule, if it has one.
+    #[must_use]
+    pub fn rule_name(&self) -> Option<&'static str> {
+        self.name
+    }
+
+    /// The decision as a result, for `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] unless the request may pass.
+    pub fn into_result(self) -> Result<Self, Denied> {
+        if self.is_allowed() { Ok(self) } else { Err(Denied(self)) }
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("outcome", &self.outcome)
+            .field("cost", &self.cost)
+            .field("rule", &self.rule)
+            .field("rule_name", &self.name)
+            .field("limit", &self.limit())
+            .field("remaining", &self.remaining())
+            .field("retry_after", &self.retry_after())
+            .field("reset_after", &self.reset_after())
+            .finish()
+    }
+}
+
+/// The error of a request that may not pass: a [`Decision`] that is not allowed.
+///
+/// ```
+/// # let gate = tollgate::Gate::new("1/h named export")?;
+/// # let _ = gate.try_acquire();
+/// let error = gate.try_acquire_n(7).into_result().unwrap_err();
+/// assert_eq!(error.to_string(), "a cost of 7 can never pass rule `export`, which admits at most 1 at once");
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Denied(Decision);
+
+impl Denied {
+    /// The decision behind the error.
+    pub fn decision(&self) -> Decision {
+        self.0
+    }
+
+    /// How long until the same request fits; `None` if it never will.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after()
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = match self.0.name {
+            Some(name) => format!("rule `{name}`"),
+            None => format!("rule {}", self.0.rule),
+        };
+        match self.0.retry_after() {
+            Some(wait) => write!(f, "rate limit reached by {rule}: retry after {wait:?}"),
+            None => write!(
+                f,
+                "a cost of {} can never pass {rule}, which admits at most {} at once",
+                self.0.cost,
+                self.0.limit()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Denied {}

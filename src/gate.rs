@@ -1,0 +1,164 @@
+//! The un-keyed limiter: one row of words, and no table.
+
+use crate::charge::{self, Cells, Stale};
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::policy::{Compiled, Policy};
+use crate::sync::{AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+
+/// Words on one cache line (two on processors that fetch lines in pairs).
+const LINE_WORDS: usize = 16;
+
+/// One limiter for everybody who holds it: a single state word a rule, `&self` everywhere, never waits.
+///
+/// ```
+/// use tollgate::{Gate, Rule};
+///
+/// let gate = Gate::new(Rule::per_second(50_000).burst(100))?;
+/// if gate.try_acquire().is_allowed() {
+///     // the work
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub struct Gate {
+    cells: GateCells,
+    compiled: Compiled,
+    clock: Clock,
+    policy: Policy,
+}
+
+impl Gate {
+    /// A gate under a policy, a rule or a text, with the [precise clock](Clock::precise).
+    ///
+    /// # Errors
+    ///
+    /// A text that does not parse, or a policy that [`Policy::validate`] refuses.
+    pub fn new<P>(policy: P) -> Result<Self, Error>
+    where
+        P: TryInto<Policy>,
+        P::Error: Into<Error>,
+    {
+        Self::with_clock(policy, Clock::precise())
+    }
+
+    /// The same with a clock of one's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gate::new`].
+    pub fn with_clock<P>(policy: P, clock: Clock) -> Result<Self, Error>
+    where
+        P: TryInto<Policy>,
+        P::Error: Into<Error>,
+    {
+        let policy = policy.try_into().map_err(Into::into)?;
+        let compiled = policy.compile()?;
+        let cells = GateCells::new(&compiled, clock.now_ns());
+        Ok(Self { cells, compiled, clock, policy })
+    }
+
+    /// Takes one, or says when to come back.
+    #[inline]
+    pub fn try_acquire(&self) -> Decision {
+        self.try_acquire_n(1)
+    }
+
+    /// Takes `cost` at once, or nothing. A cost of 0 always passes.
+    #[inline]
+    pub fn try_acquire_n(&self, cost: u64) -> Decision {
+        let now_ns = self.clock.now_ns();
+        owned(|| charge::acquire(&self.compiled, &self.cells, now_ns, cost))
+    }
+
+    /// What [`try_acquire`](Self::try_acquire) would say, without taking anything.
+    pub fn peek(&self) -> Decision {
+        self.peek_n(1)
+    }
+
+    /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
+    pub fn peek_n(&self, cost: u64) -> Decision {
+        let now_ns = self.clock.now_ns();
+        owned(|| charge::peek(&self.compiled, &self.cells, now_ns, cost))
+    }
+
+    /// Gives back the newest `cost` that was taken, at most all of it.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1/h")?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// gate.refund(1);
+    /// assert!(gate.try_acquire().is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn refund(&self, cost: u64) {
+        let now_ns = self.clock.now_ns();
+        owned(|| charge::refund(&self.compiled, &self.cells, now_ns, cost));
+    }
+
+    /// Forgets all that was taken.
+    pub fn reset(&self) {
+        let now_ns = self.clock.now_ns();
+        owned(|| charge::reset(&self.compiled, &self.cells, now_ns));
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+/// A gate's cells belong to it for ever, so nothing that is done with them can turn out stale.
+#[inline]
+fn owned<T>(operation: impl Fn() -> Result<T, Stale>) -> T {
+    loop {
+        if let Ok(done) = operation() {
+            return done;
+        }
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("policy", &format_args!("{}", self.policy))
+            .field("state", &self.peek())
+            .finish()
+    }
+}
+
+struct GateCells {
+    lines: Box<[CachePadded<[AtomicU64; LINE_WORDS]>]>,
+}
+
+impl GateCells {
+    fn new(policy: &Compiled, now_ns: u64) -> Self {
+        let mut words =
+            policy.rules.iter().flat_map(|rule| rule.cells().map(move |_| rule.plan.fresh(now_ns)));
+        let lines = (0..policy.cells.div_ceil(LINE_WORDS))
+            .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(words.next().unwrap_or(0)))))
+            .collect();
+        Self { lines }
+    }
+
+    #[inline]
+    fn word(&self, cell: usize) -> &AtomicU64 {
+        &self.lines[cell / LINE_WORDS][cell % LINE_WORDS]
+    }
+}
+
+impl Cells for GateCells {
+    #[inline]
+    fn load(&self, cell: usize) -> Result<u64, Stale> {
+        // Relaxed: a word is the whole state of its rule, and guards nothing beside itself.
+        Ok(self.word(cell).load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn replace(&self, cell: usize, stored: u64, payload: u64) -> bool {
+        // Relaxed: as above; the bound rests on the one order in which all threads see a single word change.
+        self.word(cell).compare_exchange_weak(stored, payload, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,110 @@
+//! The one door for atomics: portable-atomic in a normal build, loom under `--cfg tollgate_loom`.
+//!
+//! No other file names an atomic type, a fence or loom. Under loom the door can also be told to break a
+//! rule on purpose ([`Fault`]), so that every model can show that it would notice.
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use portable_atomic::{AtomicU64, Ordering};
+
+#[cfg(tollgate_loom)]
+pub(crate) use self::modelled::AtomicU64;
+#[cfg(tollgate_loom)]
+pub(crate) use loom::sync::atomic::Ordering;
+
+/// Atomics that the model checker does not look into: a clock's hands are an input to a model, not a part
+/// of the algorithm it checks.
+pub(crate) mod unmodelled {
+    pub(crate) use portable_atomic::{AtomicU64, Ordering};
+}
+
+/// A rule of the algorithms that a model can have broken, to see that it is caught.
+#[cfg_attr(not(tollgate_loom), allow(dead_code, unreachable_pub, reason = "only models break rules"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing is broken.
+    None,
+    /// Every compare-exchange becomes a load followed by a store.
+    LoadThenStore,
+    /// A late refusal among several rules keeps what it had charged on the others.
+    NoHandBack,
+}
+
+/// Whether the model under way asked for `fault`; always false, and gone, in a normal build.
+#[cfg(not(tollgate_loom))]
+#[inline(always)]
+pub(crate) const fn is_broken(_fault: Fault) -> bool {
+    false
+}
+
+#[cfg(tollgate_loom)]
+pub(crate) use self::modelled::is_broken;
+
+#[cfg(tollgate_loom)]
+pub(crate) mod modelled {
+    use super::{Fault, Ordering};
+    use std::cell::Cell;
+
+    std::thread_local! {
+        // Loom runs every modelled thread on the thread that called it, so one cell reaches them all.
+        static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
+    }
+
+    /// Runs `model` with `fault` in force.
+    pub fn with_fault<R>(fault: Fault, model: impl FnOnce() -> R) -> R {
+        struct Restore;
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                FAULT.set(Fault::None);
+            }
+        }
+        let _restore = Restore;
+        FAULT.set(fault);
+        model()
+    }
+
+    pub(crate) fn is_broken(fault: Fault) -> bool {
+        FAULT.get() == fault
+    }
+
+    /// Loom's atomic, with the compare-exchange that [`Fault::LoadThenStore`] takes apart.
+    #[derive(Debug)]
+    pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) fn new(value: u64) -> Self {
+            Self(loom::sync::atomic::AtomicU64::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u64 {
+            self.0.load(order)
+        }
+
+        pub(crate) fn compare_exchange(
+            &self,
+            current: u64,
+            new: u64,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            if is_broken(Fault::LoadThenStore) {
+                let seen = self.0.load(failure);
+                if seen != current {
+                    return Err(seen);
+                }
+                self.0.store(new, Ordering::Release);
+                return Ok(seen);
+            }
+            self.0.compare_exchange(current, new, success, failure)
+        }
+
+        pub(crate) fn compare_exchange_weak(
+            &self,
+            current: u64,
+            new: u64,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            self.compare_exchange(current, new, success, failure)
+        }
+    }
+}
