@@ -24,6 +24,11 @@ pub(crate) enum View {
     FixedWindow(FixedWindow, u64),
     SlidingWindow(SlidingWindow, u64),
     SlidingLog(LogView),
+    /// The table had no room for the key.
+    NoRoom {
+        limit: u64,
+        wait_ns: u64,
+    },
 }
 
 impl View {
@@ -33,6 +38,7 @@ impl View {
             Self::FixedWindow(plan, _) => plan.limit,
             Self::SlidingWindow(plan, _) => plan.limit,
             Self::SlidingLog(view) => view.limit,
+            Self::NoRoom { limit, .. } => *limit,
         }
     }
 
@@ -42,6 +48,7 @@ impl View {
             Self::FixedWindow(plan, word) => plan.headroom(word, now_ns),
             Self::SlidingWindow(plan, word) => plan.headroom(word, now_ns),
             Self::SlidingLog(view) => Headroom::whole(view.rested),
+            Self::NoRoom { .. } => Headroom::whole(0),
         }
     }
 
@@ -51,6 +58,7 @@ impl View {
             Self::FixedWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
             Self::SlidingWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
             Self::SlidingLog(view) => view.wait_ns,
+            Self::NoRoom { wait_ns, .. } => wait_ns,
         }
     }
 
@@ -60,6 +68,7 @@ impl View {
             Self::FixedWindow(plan, word) => plan.reset_ns(word, now_ns),
             Self::SlidingWindow(plan, word) => plan.reset_ns(word, now_ns),
             Self::SlidingLog(view) => view.reset_ns,
+            Self::NoRoom { wait_ns, .. } => wait_ns,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The un-keyed limiter: one row of words, and no table.
 
-use crate::charge::{self, Cells, Stale};
+use crate::charge::{self, Cell, Cells, NoRoom, Stale};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::Error;
@@ -69,8 +69,7 @@ impl Gate {
     /// Takes `cost` at once, or nothing. A cost of 0 always passes.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
-        let now_ns = self.clock.now_ns();
-        owned(|| charge::acquire(&self.compiled, &self.cells, now_ns, cost))
+        charge::acquire(&self.compiled, &self.cells, || self.clock.now_ns(), cost)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say, without taking anything.
@@ -80,8 +79,7 @@ impl Gate {
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
     pub fn peek_n(&self, cost: u64) -> Decision {
-        let now_ns = self.clock.now_ns();
-        owned(|| charge::peek(&self.compiled, &self.cells, now_ns, cost))
+        charge::peek(&self.compiled, &self.cells, self.clock.now_ns(), cost)
     }
 
     /// Gives back the newest `cost` that was taken, at most all of it.
@@ -94,29 +92,17 @@ impl Gate {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refund(&self, cost: u64) {
-        let now_ns = self.clock.now_ns();
-        owned(|| charge::refund(&self.compiled, &self.cells, now_ns, cost));
+        charge::refund(&self.compiled, &self.cells, self.clock.now_ns(), cost);
     }
 
     /// Forgets all that was taken.
     pub fn reset(&self) {
-        let now_ns = self.clock.now_ns();
-        owned(|| charge::reset(&self.compiled, &self.cells, now_ns));
+        charge::reset(&self.compiled, &self.cells, self.clock.now_ns());
     }
 
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
         &self.policy
-    }
-}
-
-/// A gate's cells belong to it for ever, so nothing that is done with them can turn out stale.
-#[inline]
-fn owned<T>(operation: impl Fn() -> Result<T, Stale>) -> T {
-    loop {
-        if let Ok(done) = operation() {
-            return done;
-        }
     }
 }
 
@@ -142,23 +128,33 @@ impl GateCells {
             .collect();
         Self { lines }
     }
-
-    #[inline]
-    fn word(&self, cell: usize) -> &AtomicU64 {
-        &self.lines[cell / LINE_WORDS][cell % LINE_WORDS]
-    }
 }
 
 impl Cells for GateCells {
+    type Cell<'a> = &'a AtomicU64;
+
     #[inline]
-    fn load(&self, cell: usize) -> Result<u64, Stale> {
+    fn find(&self, index: usize) -> Option<&AtomicU64> {
+        Some(&self.lines[index / LINE_WORDS][index % LINE_WORDS])
+    }
+
+    // Never called: a gate's cells are always there, and always its own.
+    fn claim(&self, index: usize, _now_ns: u64) -> Result<&AtomicU64, NoRoom> {
+        self.find(index).ok_or(NoRoom::Allow)
+    }
+}
+
+impl Cell for &AtomicU64 {
+    #[inline]
+    fn load(&self, _fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale> {
         // Relaxed: a word is the whole state of its rule, and guards nothing beside itself.
-        Ok(self.word(cell).load(Ordering::Relaxed))
+        let word = AtomicU64::load(self, Ordering::Relaxed);
+        Ok((word, word))
     }
 
     #[inline]
-    fn replace(&self, cell: usize, stored: u64, payload: u64) -> bool {
+    fn replace(&self, stored: u64, payload: u64) -> bool {
         // Relaxed: as above; the bound rests on the one order in which all threads see a single word change.
-        self.word(cell).compare_exchange_weak(stored, payload, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.compare_exchange_weak(stored, payload, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

@@ -7,15 +7,19 @@ mod clock;
 mod decision;
 mod error;
 mod gate;
+mod limiter;
 mod parse;
 mod policy;
 mod sync;
+mod table;
 
 pub use clock::{Clock, ManualHand};
 pub use decision::{Decision, Denied, Outcome};
 pub use error::Error;
 pub use gate::Gate;
+pub use limiter::{Limiter, LimiterBuilder, Stats};
 pub use policy::{Algorithm, Policy, Rule};
+pub use table::WhenFull;
 
 /// What the models need to break the algorithms on purpose. Not part of the interface.
 #[cfg(tollgate_loom)]

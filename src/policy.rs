@@ -355,6 +355,15 @@ pub(crate) struct CompiledRule {
     pub(crate) first_cell: usize,
 }
 
+impl Compiled {
+    /// The plan whose state a cell holds.
+    pub(crate) fn plan_of(&self, cell: usize) -> &Plan {
+        // Rules are few, and their cells lie in order.
+        let after = self.rules.iter().position(|rule| rule.first_cell > cell).unwrap_or(self.rules.len());
+        &self.rules[after - 1].plan
+    }
+}
+
 impl CompiledRule {
     /// The cells that hold this rule's state.
     pub(crate) fn cells(&self) -> Range<usize> {

@@ -4,12 +4,12 @@
 //! rule on purpose ([`Fault`]), so that every model can show that it would notice.
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use portable_atomic::{AtomicU64, Ordering};
+pub(crate) use portable_atomic::{AtomicU64, Ordering, fence};
 
 #[cfg(tollgate_loom)]
 pub(crate) use self::modelled::AtomicU64;
 #[cfg(tollgate_loom)]
-pub(crate) use loom::sync::atomic::Ordering;
+pub(crate) use loom::sync::atomic::{Ordering, fence};
 
 /// Atomics that the model checker does not look into: a clock's hands are an input to a model, not a part
 /// of the algorithm it checks.
@@ -27,6 +27,16 @@ pub enum Fault {
     LoadThenStore,
     /// A late refusal among several rules keeps what it had charged on the others.
     NoHandBack,
+    /// A slot's owner is not looked at again after its state was read.
+    NoOwnerCheck,
+    /// A slot is given to another key without sealing its state first.
+    NoSeal,
+    /// A claim is committed without a search for twins.
+    NoTwinSearch,
+    /// Nothing orders a claim before the search for twins.
+    NoFence,
+    /// A live entry is judged worthless.
+    ForgetsDebt,
 }
 
 /// Whether the model under way asked for `fault`; always false, and gone, in a normal build.
@@ -77,6 +87,10 @@ pub(crate) mod modelled {
 
         pub(crate) fn load(&self, order: Ordering) -> u64 {
             self.0.load(order)
+        }
+
+        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+            self.0.fetch_add(value, order)
         }
 
         pub(crate) fn compare_exchange(

@@ -69,13 +69,12 @@ impl FixedWindow {
 }
 
 impl Step for FixedWindow {
-    fn fresh(self, now_ns: u64) -> u64 {
-        self.word(self.window.locate(now_ns).0, 0)
+    fn limit(self) -> u64 {
+        self.limit
     }
 
-    #[inline]
-    fn is_fresh(self, word: u64, now_ns: u64) -> bool {
-        self.read(word, now_ns).count == 0
+    fn fresh(self, now_ns: u64) -> u64 {
+        self.word(self.window.locate(now_ns).0, 0)
     }
 
     #[inline]

@@ -87,14 +87,13 @@ impl Gcra {
 }
 
 impl Step for Gcra {
-    #[inline]
-    fn fresh(self, now_ns: u64) -> u64 {
-        self.word_at(0, now_ns)
+    fn limit(self) -> u64 {
+        self.burst
     }
 
     #[inline]
-    fn is_fresh(self, word: u64, now_ns: u64) -> bool {
-        self.debt_units(word, now_ns) == 0
+    fn fresh(self, now_ns: u64) -> u64 {
+        self.word_at(0, now_ns)
     }
 
     #[inline]

@@ -48,10 +48,10 @@ pub(crate) const STEP_BACK_NS: u64 = 1 << 30;
 ///
 /// `cost` has been checked against [`Plan::limit`] before any call, so no product can overflow.
 pub(crate) trait Step: Copy {
+    /// The largest cost that can ever fit.
+    fn limit(self) -> u64;
     /// The word of a key that has spent nothing.
     fn fresh(self, now_ns: u64) -> u64;
-    /// Whether `word` is, now, worth the same as a fresh one.
-    fn is_fresh(self, word: u64, now_ns: u64) -> bool;
     /// The word after spending `cost`, or `None` where it does not fit now.
     fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64>;
     /// The word after undoing the newest `cost` spent, at most back to fresh.
@@ -144,15 +144,26 @@ impl Plan {
         }
     }
 
-    /// Whether `word`, one of the words of this plan, is now worth a fresh one.
+    /// How long until `word`, one of the words of this plan, is worth a fresh one; 0 if it is now.
     #[inline]
-    pub(crate) fn is_fresh(&self, word: u64, now_ns: u64) -> bool {
+    pub(crate) fn reset_ns(&self, word: u64, now_ns: u64) -> u64 {
         match self {
-            Self::Gcra(plan) => plan.is_fresh(word, now_ns),
-            Self::FixedWindow(plan) => plan.is_fresh(word, now_ns),
-            Self::SlidingWindow(plan) => plan.is_fresh(word, now_ns),
-            Self::SlidingLog(plan) => plan.token.is_fresh(word, now_ns),
+            Self::Gcra(plan) => plan.reset_ns(word, now_ns),
+            Self::FixedWindow(plan) => plan.reset_ns(word, now_ns),
+            Self::SlidingWindow(plan) => plan.reset_ns(word, now_ns),
+            Self::SlidingLog(plan) => plan.token.reset_ns(word, now_ns),
         }
+    }
+
+    /// What has been spent and still counts, in cost, rounded up.
+    pub(crate) fn spent(&self, word: u64, now_ns: u64) -> u64 {
+        let left = match self {
+            Self::Gcra(plan) => plan.headroom(word, now_ns),
+            Self::FixedWindow(plan) => plan.headroom(word, now_ns),
+            Self::SlidingWindow(plan) => plan.headroom(word, now_ns),
+            Self::SlidingLog(plan) => return u64::from(plan.token.reset_ns(word, now_ns) > 0),
+        };
+        self.limit() - left.remaining().min(self.limit())
     }
 
     /// A word that is fresh at `now_ns` and stays so.

@@ -88,14 +88,12 @@ impl SlidingWindow {
 }
 
 impl Step for SlidingWindow {
-    fn fresh(self, now_ns: u64) -> u64 {
-        self.word(self.window.locate(now_ns).0, 0, 0)
+    fn limit(self) -> u64 {
+        self.limit
     }
 
-    #[inline]
-    fn is_fresh(self, word: u64, now_ns: u64) -> bool {
-        let reading = self.read(word, now_ns);
-        reading.previous | reading.current == 0
+    fn fresh(self, now_ns: u64) -> u64 {
+        self.word(self.window.locate(now_ns).0, 0, 0)
     }
 
     #[inline]

@@ -1,0 +1,442 @@
+//! The keyed table: a fixed number of slots, found by hash, taken over in place once they are worth nothing.
+//!
+//! The table stores words under names and knows nothing of algorithms but one thing, which its user tells
+//! it ([`Worth`]): how long until a word is worth a fresh one. Hazards H1 to H6 and the protocol that
+//! answers them are told in `docs/architecture.md`; the states of a slot stand on [`Bucket`](slot::Bucket).
+
+mod slot;
+mod word;
+
+pub(crate) use slot::SlotRef;
+pub(crate) use word::CELL_BITS;
+
+use crate::charge::NoRoom;
+use crate::error::Error;
+use crate::sync::{AtomicU64, Fault, Ordering, fence, is_broken};
+use crossbeam_utils::CachePadded;
+use slot::{Bucket, WAYS};
+use word::{Name, State, TAG_BITS};
+
+/// How full a table is when it holds all that it was made for. Buckets of eight with two choices still
+/// found room for every one of a million keys at 0.75 when simulated; this leaves a margin.
+const LOAD_PERCENT: usize = 70;
+/// The same where a key has several cells, which want room in the same two buckets.
+const LOAD_PERCENT_TOGETHER: usize = 50;
+/// The same for small tables, in which luck weighs more.
+const LOAD_PERCENT_SMALL: usize = 35;
+const SMALL_ENTRIES: usize = 4_096;
+/// A home bucket takes newcomers up to here; then the emptier of the two does.
+const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 6 };
+/// The most buckets: positions are 32 bits of hash.
+const BUCKETS_MAX: usize = 1 << 31;
+/// Into how many shards a table is cut, at most.
+const SHARDS_MAX: usize = 64;
+
+/// What the table's user knows of a word that the table does not.
+pub(crate) trait Worth {
+    /// How long until a word of this cell is worth a fresh one; 0 if it is now.
+    fn reset_ns(&self, cell: usize, payload: u64) -> u64;
+    /// What is forgotten with a word, in cost.
+    fn spent(&self, cell: usize, payload: u64) -> u64;
+}
+
+/// What to do for a key when both its buckets are full of live ones.
+///
+/// The default keeps serving everybody and forgets the entry that matters least; [`Deny`](Self::Deny) keeps
+/// every bound without condition. Each case is counted in [`Stats`](crate::Stats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// Forget the entry nearest to fresh among the candidates. A spray's own keys go first, a key deep in
+    /// debt goes last; a forgotten key starts afresh, so its bound may be passed by what was forgiven.
+    #[default]
+    Evict,
+    /// Refuse the newcomer. No bound is ever passed, but a spray of keys can lock newcomers out.
+    Deny,
+    /// Let the newcomer pass uncounted. Known keys keep their bounds; the newcomer has none meanwhile.
+    Allow,
+}
+
+/// Where a key lives: its tag and its two buckets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    tag: u64,
+    home: usize,
+}
+
+/// Counted a shard, so that threads which work on different keys do not meet.
+#[derive(Debug)]
+struct Counters {
+    evicted: AtomicU64,
+    forgiven_cost: AtomicU64,
+    denied_for_room: AtomicU64,
+    allowed_for_room: AtomicU64,
+}
+
+/// The counters of all shards, added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) evicted: u64,
+    pub(crate) forgiven_cost: u64,
+    pub(crate) denied_for_room: u64,
+    pub(crate) allowed_for_room: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    buckets: Box<[CachePadded<Bucket>]>,
+    shards: Box<[CachePadded<Counters>]>,
+    when_full: WhenFull,
+}
+
+impl Table {
+    /// A table with room for `keys` live keys of so many cells each.
+    pub(crate) fn new(keys: usize, cells: usize, when_full: WhenFull) -> Result<Self, Error> {
+        let too_large = || Error::new(format!("there is no memory for a table of {keys} keys"));
+        let entries = keys.checked_mul(cells).ok_or_else(too_large)?;
+        let load_percent = match (entries, cells) {
+            (SMALL_ENTRIES.., 1) => LOAD_PERCENT,
+            (SMALL_ENTRIES.., _) => LOAD_PERCENT_TOGETHER,
+            _ => LOAD_PERCENT_SMALL,
+        };
+        let slots = entries.checked_mul(100).ok_or_else(too_large)?.div_ceil(load_percent);
+        let count = match entries {
+            // Everything has room in one bucket.
+            0..=WAYS => 1,
+            // Even, so that no key has the same bucket twice.
+            _ => slots.div_ceil(WAYS).next_multiple_of(2),
+        };
+        if count > BUCKETS_MAX {
+            return Err(too_large());
+        }
+        Self::with_buckets(count, when_full).ok_or_else(too_large)
+    }
+
+    fn with_buckets(count: usize, when_full: WhenFull) -> Option<Self> {
+        let mut buckets = Vec::new();
+        buckets.try_reserve_exact(count).ok()?;
+        // Writing every bucket here also brings its pages in, so that no later call waits for one.
+        buckets.extend((0..count).map(|_| Bucket::new()));
+        let zero = || AtomicU64::new(0);
+        let shards = (0..count.next_power_of_two().min(SHARDS_MAX))
+            .map(|_| {
+                CachePadded::new(Counters {
+                    evicted: zero(),
+                    forgiven_cost: zero(),
+                    denied_for_room: zero(),
+                    allowed_for_room: zero(),
+                })
+            })
+            .collect();
+        Some(Self { buckets: buckets.into_boxed_slice(), shards, when_full })
+    }
+
+    /// Where the key of this hash lives. The high bits choose the bucket and the low bits are the tag.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
+    pub(crate) fn place(&self, hash: u64) -> Place {
+        let home = ((hash >> 32) * self.buckets.len() as u64) >> 32;
+        // Tag 0 is nobody's.
+        Place { tag: (hash & ((1 << TAG_BITS) - 1)).max(1), home: home as usize }
+    }
+
+    /// A key's other bucket: the two are each other's, so that either can be found from an entry.
+    #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
+    fn partner(&self, tag: u64, bucket: usize) -> usize {
+        let count = self.buckets.len();
+        if count == 1 {
+            return bucket;
+        }
+        // The two add up to an odd number, modulo an even count: never the same bucket twice.
+        let spread = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let sum = ((spread * (count as u64 / 2)) >> 32) as usize * 2 + 1;
+        if sum >= bucket { sum - bucket } else { sum + count - bucket }
+    }
+
+    /// Brings a key's home bucket towards the core.
+    #[inline]
+    pub(crate) fn touch(&self, place: Place) -> u64 {
+        self.buckets[place.home].touch()
+    }
+
+    /// The slot that bears the key's name. It may turn out stale: a claim under way, or gone.
+    #[inline]
+    pub(crate) fn find(&self, place: Place, cell: usize) -> Option<SlotRef<'_>> {
+        let name = Name::new(place.tag, cell);
+        match self.buckets[place.home].find(name) {
+            Some(slot) => Some(slot),
+            None => self.buckets[self.partner(place.tag, place.home)].find(name),
+        }
+    }
+
+    /// The slot of a key that `find` did not find, or found stale: its own if it has one after all, else one
+    /// that it may commit to.
+    #[cold]
+    pub(crate) fn claim(
+        &self,
+        place: Place,
+        cell: usize,
+        now_ns: u64,
+        worth: &impl Worth,
+    ) -> Result<SlotRef<'_>, NoRoom> {
+        let name = Name::new(place.tag, cell);
+        let mut may_displace = true;
+        loop {
+            let survey = self.survey(place, name, worth);
+            match survey.mine {
+                Some(Mine::Live(slot)) => return Ok(slot),
+                Some(Mine::Pending(slot)) => match self.settle(place, slot, now_ns) {
+                    Some(slot) => return Ok(slot),
+                    None => continue,
+                },
+                None => {}
+            }
+            let (slot, seen) = match survey.room(may_displace) {
+                Some(Room::Free(slot, seen)) => (slot, seen),
+                Some(Room::Pending(slot, seen)) => {
+                    // Once a call, so that two keys cannot displace each other for ever.
+                    may_displace = false;
+                    (slot, seen)
+                }
+                None => match self.make_room(place, &survey, now_ns, worth)? {
+                    Some((slot, seen)) => (slot, seen),
+                    None => continue,
+                },
+            };
+            let Some(claimed) = take(slot, seen, name, now_ns) else { continue };
+            if let Some(slot) = self.settle(place, claimed, now_ns) {
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Both buckets of a key; the same one twice where there is only one.
+    fn candidates(&self, place: Place) -> impl Iterator<Item = &Bucket> {
+        let other = self.partner(place.tag, place.home);
+        let second = (other != place.home).then(|| &*self.buckets[other]);
+        std::iter::once(&*self.buckets[place.home]).chain(second)
+    }
+
+    fn survey<'a>(&'a self, place: Place, name: Name, worth: &impl Worth) -> Survey<'a> {
+        let mut survey = Survey::default();
+        for (choice, bucket) in self.candidates(place).enumerate() {
+            for way in 0..WAYS {
+                let (slot, state) = bucket.read(way);
+                let owner = slot.owner();
+                let reusable = if state.is_live_under(owner) {
+                    if owner.is(name) {
+                        survey.mine = Some(Mine::Live(slot));
+                        return survey;
+                    }
+                    let reset_ns = worth.reset_ns(owner.cell(), state.payload());
+                    if reset_ns > 0 {
+                        survey.see_live(slot, state, reset_ns);
+                    }
+                    reset_ns == 0
+                } else if state.is_sealed_under(owner) && !owner.is_nobody() {
+                    if owner.is(name) {
+                        survey.mine = survey.mine.or(Some(Mine::Pending(slot)));
+                    } else {
+                        survey.pending = Some((slot, state));
+                    }
+                    false
+                } else {
+                    // Empty or free; or the two words were read at two moments, and a later step will notice.
+                    state.is_sealed_under(owner) || state.is_sealed_after(owner)
+                };
+                survey.used[choice] += usize::from(!reusable);
+                if reusable && (survey.free[choice].is_none() || owner.is(name)) {
+                    survey.free[choice] = Some((slot, state));
+                }
+            }
+        }
+        survey
+    }
+
+    /// Decides what becomes of a claim: no other slot may be the key's too (H2).
+    ///
+    /// The fence orders this thread's claim before its search, as it does for every other thread that claims
+    /// the same name. Of two such threads at least one sees the other's claim; a committed one wins over a
+    /// pending one, and the lower of two pending ones over the higher. `None`: look again from the start.
+    fn settle<'a>(&'a self, place: Place, mine: SlotRef<'a>, now_ns: u64) -> Option<SlotRef<'a>> {
+        if is_broken(Fault::NoTwinSearch) {
+            return Some(mine.committing());
+        }
+        if !is_broken(Fault::NoFence) {
+            // SeqCst: two claimers each write an owner and then read the other's. Anything weaker lets both
+            // read the past.
+            fence(Ordering::SeqCst);
+        }
+        let mut after_mine = false;
+        for bucket in self.candidates(place) {
+            for way in 0..WAYS {
+                let (other, state) = bucket.read(way);
+                if other.is_same_place(mine) {
+                    after_mine = true;
+                    continue;
+                }
+                if !other.owner().is_same_name(mine.owner()) {
+                    continue;
+                }
+                let (live, pending) =
+                    (state.is_live_under(other.owner()), state.is_sealed_under(other.owner()));
+                if live || (pending && !after_mine) {
+                    withdraw(mine, mine.state(), now_ns);
+                    return None;
+                }
+                if pending && !withdraw(other, state, now_ns) {
+                    return None;
+                }
+            }
+        }
+        Some(mine.committing())
+    }
+
+    /// Applies the user's choice to a key that finds both buckets full of live entries.
+    fn make_room<'a>(
+        &self,
+        place: Place,
+        survey: &Survey<'a>,
+        now_ns: u64,
+        worth: &impl Worth,
+    ) -> Result<Option<(SlotRef<'a>, State)>, NoRoom> {
+        let counters = &self.shards[place.home / self.buckets.len().div_ceil(self.shards.len())];
+        let wait_ns = survey.least_live.map_or(0, |(_, _, reset_ns)| reset_ns);
+        match (self.when_full, survey.least_live) {
+            (WhenFull::Evict, Some((slot, state, _))) => {
+                let spent = worth.spent(slot.owner().cell(), state.payload());
+                Ok(slot.seal(state, now_ns).map(|sealed| {
+                    // Relaxed: counters are read for their values alone.
+                    counters.evicted.fetch_add(1, Ordering::Relaxed);
+                    counters.forgiven_cost.fetch_add(spent, Ordering::Relaxed);
+                    (slot, sealed)
+                }))
+            }
+            (WhenFull::Deny, _) => {
+                // Relaxed: as above.
+                counters.denied_for_room.fetch_add(1, Ordering::Relaxed);
+                Err(NoRoom::Deny { wait_ns })
+            }
+            // Nothing to evict: every candidate is a claim under way, of as many keys at this instant.
+            (WhenFull::Allow, _) | (WhenFull::Evict, None) => {
+                // Relaxed: as above.
+                counters.allowed_for_room.fetch_add(1, Ordering::Relaxed);
+                Err(NoRoom::Allow)
+            }
+        }
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.buckets.len() * WAYS
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets) + size_of_val(&*self.shards)
+    }
+
+    /// How many keys have at least one live entry. Walks the whole table.
+    pub(crate) fn live_keys(&self, worth: &impl Worth) -> usize {
+        let is_live = |slot: SlotRef<'_>, state: State| {
+            state.is_live_under(slot.owner()) && worth.reset_ns(slot.owner().cell(), state.payload()) > 0
+        };
+        let mut keys = 0;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            for way in 0..WAYS {
+                let (slot, state) = bucket.read(way);
+                if !is_live(slot, state) {
+                    continue;
+                }
+                // A key with several entries counts at the one with the lowest cell.
+                let (tag, cell) = (slot.owner().tag(), slot.owner().cell());
+                let counted_elsewhere = cell > 0
+                    && self.candidates(Place { tag, home: index }).any(|bucket| {
+                        (0..WAYS).any(|way| {
+                            let (other, state) = bucket.read(way);
+                            other.owner().tag() == tag && other.owner().cell() < cell && is_live(other, state)
+                        })
+                    });
+                keys += usize::from(!counted_elsewhere);
+            }
+        }
+        keys
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        // Relaxed: counters are read for their values alone.
+        let mut totals = Totals::default();
+        for shard in &self.shards {
+            totals.evicted += shard.evicted.load(Ordering::Relaxed);
+            totals.forgiven_cost += shard.forgiven_cost.load(Ordering::Relaxed);
+            totals.denied_for_room += shard.denied_for_room.load(Ordering::Relaxed);
+            totals.allowed_for_room += shard.allowed_for_room.load(Ordering::Relaxed);
+        }
+        totals
+    }
+}
+
+/// Seals a slot, unless it is sealed already, and claims it. `None` if somebody else was quicker.
+fn take<'a>(slot: SlotRef<'a>, seen: State, name: Name, now_ns: u64) -> Option<SlotRef<'a>> {
+    let sealed = match seen {
+        sealed if sealed.is_sealed_after(slot.owner()) => sealed,
+        // The broken variant goes by what it saw, and leaves the old owner's state open to late charges.
+        _ if is_broken(Fault::NoSeal) => State::sealing(slot.owner(), now_ns),
+        worthless => slot.seal(worthless, now_ns)?,
+    };
+    slot.claim(name, sealed)
+}
+
+/// Ends a pending claim, and takes its name off the slot so that nobody is led there. False if the claim
+/// had come to another end already.
+fn withdraw(pending: SlotRef<'_>, seen: State, now_ns: u64) -> bool {
+    if !seen.is_sealed_under(pending.owner()) {
+        return false;
+    }
+    let Some(sealed) = pending.seal(seen, now_ns) else { return false };
+    let _tidied = pending.claim(Name::NOBODY, sealed);
+    true
+}
+
+/// A slot that bears the name of the key that is looking.
+#[derive(Clone, Copy)]
+enum Mine<'a> {
+    Live(SlotRef<'a>),
+    Pending(SlotRef<'a>),
+}
+
+enum Room<'a> {
+    /// Empty, free, or live and worth nothing.
+    Free(SlotRef<'a>, State),
+    /// Claimed by another key and not committed: somebody is slow, or was stopped for ever.
+    Pending(SlotRef<'a>, State),
+}
+
+/// What a look at a key's two buckets found.
+#[derive(Default)]
+struct Survey<'a> {
+    mine: Option<Mine<'a>>,
+    /// A slot a bucket that nobody would miss.
+    free: [Option<(SlotRef<'a>, State)>; 2],
+    used: [usize; 2],
+    pending: Option<(SlotRef<'a>, State)>,
+    /// The live entry that is nearest to fresh.
+    least_live: Option<(SlotRef<'a>, State, u64)>,
+}
+
+impl<'a> Survey<'a> {
+    fn see_live(&mut self, slot: SlotRef<'a>, state: State, reset_ns: u64) {
+        if self.least_live.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
+            self.least_live = Some((slot, state, reset_ns));
+        }
+    }
+
+    fn room(&self, may_displace: bool) -> Option<Room<'a>> {
+        let home_first = self.used[0] < HOME_FIRST || self.used[0] <= self.used[1];
+        let [home, other] = self.free;
+        let (first, second) = if home_first { (home, other) } else { (other, home) };
+        if let Some((slot, state)) = first.or(second) {
+            return Some(Room::Free(slot, state));
+        }
+        let (slot, state) = self.pending.filter(|_| may_displace)?;
+        Some(Room::Pending(slot, state))
+    }
+}

@@ -1,0 +1,162 @@
+//! Slots and buckets: two words a slot, eight slots a bucket, and the only places that change them.
+
+use super::word::{Name, Owner, State};
+use crate::charge::{Cell, Stale};
+use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
+use crossbeam_utils::CachePadded;
+
+/// Slots in a bucket. Two under the model checker, where a full bucket has to be reachable.
+pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
+
+/// Eight owners on one line and their states on the next.
+///
+/// The two words of slot `i` are `owners[i]` and `states[i]`. With `g` the owner's generation, these are all
+/// the combinations there are, and every change between them is one compare-exchange:
+///
+/// | owner | state | meaning | next |
+/// |---|---|---|---|
+/// | nobody, g | sealed, g | empty; all zero at first | *seal* |
+/// | K, g | live, g | K's, and charged | K *charges*; *seal*, once fresh (or to evict) |
+/// | K or nobody, g | sealed, g + 1 | free: K is gone, nobody has come | *claim* |
+/// | K, g | sealed, g | claimed by K, not yet charged (pending) | K *commits*; *seal*, to give up or take away |
+///
+/// *seal*: state to (sealed, g + 1). *claim*: owner to (L, g + 1), L being a key or, to tidy up, nobody.
+/// *commit*, *charge*: state to (live, g).
+///
+/// So the owner only ever changes after the state has left its generation, and a compare-exchange that finds
+/// the state in generation `g` proves that the owner was still `(K, g)` at that instant: a late one fails.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    owners: [AtomicU64; WAYS],
+    states: [AtomicU64; WAYS],
+}
+
+impl Bucket {
+    pub(crate) fn new() -> CachePadded<Self> {
+        CachePadded::new(Self {
+            owners: std::array::from_fn(|_| AtomicU64::new(0)),
+            states: std::array::from_fn(|_| AtomicU64::new(0)),
+        })
+    }
+
+    /// The slot that bears `name`, if one does, and its owner word. Free of branches that depend on where.
+    #[inline]
+    pub(crate) fn find(&self, name: Name) -> Option<SlotRef<'_>> {
+        let mut place = WAYS;
+        let mut found = 0;
+        for (way, owner) in self.owners.iter().enumerate() {
+            // Acquire: the state is read after the owner, and never one older than that owner's seal.
+            let owner = owner.load(Ordering::Acquire);
+            let is_it = Owner(owner).is(name);
+            place = if is_it { way } else { place };
+            found = if is_it { owner } else { found };
+        }
+        // The comparison also tells the compiler that the index is in bounds.
+        (place < WAYS).then(|| self.slot(place, Owner(found)))
+    }
+
+    #[inline]
+    fn slot(&self, way: usize, owner: Owner) -> SlotRef<'_> {
+        SlotRef { owner_word: &self.owners[way], state_word: &self.states[way], owner, may_commit: false }
+    }
+
+    /// What a slot holds.
+    pub(crate) fn read(&self, way: usize) -> (SlotRef<'_>, State) {
+        // Acquire: as in `find`.
+        let owner = Owner(self.owners[way].load(Ordering::Acquire));
+        let slot = self.slot(way, owner);
+        (slot, slot.state())
+    }
+
+    /// Brings both lines of the bucket towards the core, by reading a word of each.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        // Relaxed: the values are not used.
+        self.owners[0].load(Ordering::Relaxed) ^ self.states[0].load(Ordering::Relaxed)
+    }
+}
+
+/// A slot as it was seen under one owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotRef<'a> {
+    owner_word: &'a AtomicU64,
+    state_word: &'a AtomicU64,
+    owner: Owner,
+    /// Whether the holder has looked for twins, and may turn a pending claim into a committed one.
+    may_commit: bool,
+}
+
+impl<'a> SlotRef<'a> {
+    pub(crate) fn owner(self) -> Owner {
+        self.owner
+    }
+
+    pub(crate) fn state(self) -> State {
+        // Acquire: what is read next (an owner once more) is read later.
+        State(self.state_word.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_same_place(self, other: SlotRef<'_>) -> bool {
+        std::ptr::eq(self.owner_word, other.owner_word)
+    }
+
+    /// The same slot, for somebody who has looked for twins.
+    pub(crate) fn committing(self) -> Self {
+        Self { may_commit: true, ..self }
+    }
+
+    /// Ends the owner's time here: nobody can charge under it any more. `None` if the state has changed.
+    pub(crate) fn seal(self, seen: State, now_ns: u64) -> Option<State> {
+        let sealed = State::sealing(self.owner, now_ns);
+        // AcqRel: Release, so that whoever sees a later owner also sees the seal before it; Acquire, so that
+        // the owner written next is written after it.
+        self.state_word
+            .compare_exchange(seen.0, sealed.0, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()
+            .map(|_| sealed)
+    }
+
+    /// Gives a sealed slot to `name`. `None` if another claim came first.
+    pub(crate) fn claim(self, name: Name, sealed: State) -> Option<Self> {
+        let owner = name.in_generation_of(sealed, self.owner);
+        // AcqRel: Release, so that a reader of the new owner finds the seal; Acquire, so that this thread's
+        // search for twins is not older than the claim it follows.
+        self.owner_word
+            .compare_exchange(self.owner.0, owner.0, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()
+            .map(|_| Self { owner, ..self })
+    }
+}
+
+impl Cell for SlotRef<'_> {
+    #[inline]
+    fn load(&self, fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale> {
+        let state = self.state();
+        let payload = if state.is_live_under(self.owner) {
+            state.payload()
+        } else if self.may_commit && state.is_sealed_under(self.owner) {
+            fresh()
+        } else {
+            return Err(Stale);
+        };
+        // Relaxed: the acquiring load of the state keeps this one behind it. The owner still being there shows
+        // that it was there when the state was read: the short generation in the state need not be believed
+        // over a long pause between the two loads (H5, H6).
+        let still = self.owner_word.load(Ordering::Relaxed) == self.owner.0;
+        if still || is_broken(Fault::NoOwnerCheck) { Ok((state.0, payload)) } else { Err(Stale) }
+    }
+
+    #[inline]
+    fn replace(&self, stored: u64, payload: u64) -> bool {
+        // Relaxed: the word is the whole state and guards nothing beside itself. That the slot is still the
+        // owner's follows from the order in which all threads see this one word change (H1, H3).
+        self.state_word
+            .compare_exchange(
+                stored,
+                State::live(self.owner, payload).0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+}

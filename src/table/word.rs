@@ -1,0 +1,154 @@
+//! The bit layout of the two words of a slot, and nothing else.
+//!
+//! ```text
+//! owner:  | tag: 36 | cell: 12 | generation: 16 |
+//! state:  | generation: 7 | live: 1 | payload: 56 |
+//! ```
+
+use crate::algorithm::{PAYLOAD_BITS, PAYLOAD_MASK};
+
+pub(crate) const TAG_BITS: u32 = 36;
+pub(crate) const CELL_BITS: u32 = 12;
+const GENERATION_BITS: u32 = 16;
+const STAMP_GENERATION_MASK: u64 = 0x7f;
+
+const _: () = assert!(TAG_BITS + CELL_BITS + GENERATION_BITS == u64::BITS);
+const _: () = assert!(PAYLOAD_BITS + 8 == u64::BITS);
+
+/// Who a slot belongs to: a key's tag, which of the key's cells, and how often the slot has changed hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(pub(crate) u64);
+
+/// The part of an owner word that names a key's cell, with the generation left at zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name(u64);
+
+impl Name {
+    pub(crate) const NOBODY: Self = Self(0);
+
+    #[inline]
+    pub(crate) fn new(tag: u64, cell: usize) -> Self {
+        debug_assert!(tag != 0 && tag >> TAG_BITS == 0 && cell >> CELL_BITS == 0);
+        Self(tag << (CELL_BITS + GENERATION_BITS) | (cell as u64) << GENERATION_BITS)
+    }
+
+    /// The owner word of this name in the generation that the slot's state has reached.
+    pub(crate) fn in_generation_of(self, state: State, previous: Owner) -> Owner {
+        let next = previous.next_generation();
+        debug_assert_eq!(next & STAMP_GENERATION_MASK, state.generation());
+        Owner(self.0 | next)
+    }
+}
+
+impl Owner {
+    /// Whether this is `name`, in any generation. Free of branches: the generation is all that may differ.
+    #[inline]
+    pub(crate) fn is(self, name: Name) -> bool {
+        (self.0 ^ name.0) < 1 << GENERATION_BITS
+    }
+
+    pub(crate) fn is_nobody(self) -> bool {
+        self.0 >> (CELL_BITS + GENERATION_BITS) == 0
+    }
+
+    pub(crate) fn tag(self) -> u64 {
+        self.0 >> (CELL_BITS + GENERATION_BITS)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "12 bits")]
+    pub(crate) fn cell(self) -> usize {
+        (self.0 >> GENERATION_BITS) as usize & ((1 << CELL_BITS) - 1)
+    }
+
+    #[inline]
+    fn generation(self) -> u64 {
+        self.0 & ((1 << GENERATION_BITS) - 1)
+    }
+
+    fn next_generation(self) -> u64 {
+        (self.generation() + 1) & ((1 << GENERATION_BITS) - 1)
+    }
+
+    /// Whether both words name the same cell of the same key.
+    pub(crate) fn is_same_name(self, other: Self) -> bool {
+        (self.0 ^ other.0) < 1 << GENERATION_BITS
+    }
+
+    /// The top byte of a state that this owner has committed to.
+    #[inline]
+    fn live_stamp(self) -> u64 {
+        (self.generation() & STAMP_GENERATION_MASK) << 1 | 1
+    }
+}
+
+/// A slot's state word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    /// A state in which `owner` has spent something.
+    #[inline]
+    pub(crate) fn live(owner: Owner, payload: u64) -> Self {
+        Self(owner.live_stamp() << PAYLOAD_BITS | payload & PAYLOAD_MASK)
+    }
+
+    /// The state that ends `owner`'s time in the slot. Its payload, the moment and the whole generation, makes
+    /// the word one of a kind (H6).
+    pub(crate) fn sealing(owner: Owner, now_ns: u64) -> Self {
+        let next = owner.next_generation();
+        let payload = (now_ns << GENERATION_BITS | next) & PAYLOAD_MASK;
+        Self((next & STAMP_GENERATION_MASK) << 1 << PAYLOAD_BITS | payload)
+    }
+
+    #[inline]
+    pub(crate) fn payload(self) -> u64 {
+        self.0 & PAYLOAD_MASK
+    }
+
+    #[inline]
+    pub(crate) fn is_live_under(self, owner: Owner) -> bool {
+        self.0 >> PAYLOAD_BITS == owner.live_stamp()
+    }
+
+    #[inline]
+    pub(crate) fn is_sealed_under(self, owner: Owner) -> bool {
+        self.0 >> PAYLOAD_BITS == owner.live_stamp() ^ 1
+    }
+
+    /// Whether the slot was sealed against `owner` and waits for its next.
+    #[inline]
+    pub(crate) fn is_sealed_after(self, owner: Owner) -> bool {
+        self.0 >> PAYLOAD_BITS == (owner.next_generation() & STAMP_GENERATION_MASK) << 1
+    }
+
+    fn generation(self) -> u64 {
+        self.0 >> (PAYLOAD_BITS + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_round_trip_and_generations_wrap() {
+        let name = Name::new((1 << TAG_BITS) - 1, (1 << CELL_BITS) - 1);
+        let mut owner = Owner(0);
+        assert!(owner.is_nobody() && !owner.is(name));
+        for turn in 1..200_000u64 {
+            let sealed = State::sealing(owner, turn);
+            assert!(sealed.is_sealed_after(owner) && !sealed.is_live_under(owner));
+            assert!(!sealed.is_sealed_under(owner));
+            owner = name.in_generation_of(sealed, owner);
+            assert!(owner.is(name) && !owner.is_nobody());
+            assert_eq!((owner.tag(), owner.cell()), ((1 << TAG_BITS) - 1, (1 << CELL_BITS) - 1));
+            assert!(sealed.is_sealed_under(owner) && !sealed.is_live_under(owner));
+            let live = State::live(owner, PAYLOAD_MASK - turn);
+            assert!(
+                live.is_live_under(owner) && !live.is_sealed_under(owner) && !live.is_sealed_after(owner)
+            );
+            assert_eq!(live.payload(), PAYLOAD_MASK - turn);
+        }
+        assert!(!owner.is(Name::new(1, 0)) && !owner.is(Name::new((1 << TAG_BITS) - 1, 0)));
+    }
+}
