@@ -10,9 +10,9 @@
 //! refusal leaves nothing charged; but in the instant between charge and hand-back, a third request may be
 //! refused although it would have fitted.
 
-use crate::algorithm::{Plan, SlidingLog, Step};
+use crate::algorithm::{Charge, LogView, Plan, SlidingLog, Step};
 use crate::decision::{Decision, Outcome, View};
-use crate::policy::{Compiled, CompiledRule};
+use crate::policy::{Bucket, CELLS_MAX, Compiled, CompiledRule, RULES_MAX};
 use crate::sync::{Fault, is_broken};
 use std::cmp::Ordering;
 
@@ -33,82 +33,126 @@ pub(crate) enum NoRoom {
 pub(crate) trait Cell {
     /// The word as it is stored, and its payload: `fresh` where nothing has been charged yet.
     fn load(&self, fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale>;
-    /// Puts `payload` where `stored` was; false if something else is there by now.
+    /// Puts `payload` where `stored` was; false only if something else is there by now.
     fn replace(&self, stored: u64, payload: u64) -> bool;
 }
 
-/// The row of words that is one key's state.
+/// The row of words that is one key's state, and the clock it goes by.
 pub(crate) trait Cells {
     type Cell<'a>: Cell
     where
         Self: 'a;
 
+    /// A cell, if it is where it is likeliest to be.
+    fn glance(&self, index: usize) -> Option<Self::Cell<'_>>;
     /// A cell, if it is there; it may still turn out stale.
     fn find(&self, index: usize) -> Option<Self::Cell<'_>>;
     /// A cell to charge, with room made for it where it was missing or stale.
     fn claim(&self, index: usize, now_ns: u64) -> Result<Self::Cell<'_>, NoRoom>;
+    /// The time.
+    fn now_ns(&self) -> u64;
 }
 
-/// How an attempt to spend under one rule ended, with what its state then was.
-enum Attempt {
-    Spent(View),
-    Refused(View),
+/// Why nothing was spent.
+enum Refusal {
+    /// It does not fit what the word says.
+    Word(u64),
+    /// The table has no room for the key.
+    NoRoom { wait_ns: u64 },
 }
 
-/// Spends `cost` under all rules, or under none. The cell is looked for before the time is read, so that
-/// the one's way from memory covers the other's.
+/// Spends `cost` under all rules, or under none.
 #[inline]
-pub(crate) fn acquire(
+pub(crate) fn acquire(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decision {
+    if cost.wrapping_sub(1) >= policy.bucket.plan.burst {
+        return acquire_all(policy, cells, cells.now_ns(), cost);
+    }
+    // Looked for before the time is read, so that its way from memory covers the clock's.
+    match cells.glance(0) {
+        Some(cell) => acquire_found(policy, cells, &cell, cells.now_ns(), cost),
+        None => acquire_elsewhere(policy, cells, cost),
+    }
+}
+
+/// The same at a time that was read before.
+#[inline]
+pub(crate) fn acquire_at(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    match cells.glance(0) {
+        Some(cell) if cost.wrapping_sub(1) < policy.bucket.plan.burst => {
+            acquire_found(policy, cells, &cell, now_ns, cost)
+        }
+        _ => acquire_all(policy, cells, now_ns, cost),
+    }
+}
+
+/// Spends from the only cell of a policy that is one token bucket.
+#[inline(always)]
+fn acquire_found<C: Cells>(
     policy: &Compiled,
-    cells: &impl Cells,
-    now: impl FnOnce() -> u64,
+    cells: &C,
+    cell: &C::Cell<'_>,
+    now_ns: u64,
     cost: u64,
 ) -> Decision {
-    match &*policy.rules {
-        [rule] if cost.wrapping_sub(1) < rule.plan.limit() => {
-            let found = cells.find(rule.first_cell);
-            let now_ns = now();
-            let (outcome, view) = match spend(rule, cells, found, now_ns, cost) {
-                Attempt::Spent(view) => (Outcome::Allowed, view),
-                Attempt::Refused(view) => (Outcome::Denied, view),
-            };
-            Decision::new(outcome, 0, rule, view, now_ns, cost)
+    let Bucket { plan, name } = &policy.bucket;
+    let decision = |outcome, word| Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost);
+    if let Ok((stored, word)) = cell.load(|| plan.fresh(now_ns)) {
+        match plan.admit(word, now_ns, cost) {
+            Some(next) if cell.replace(stored, next) => return decision(Outcome::Allowed, next),
+            None if !plan.is_doubtful(word, now_ns) => return decision(Outcome::Denied, word),
+            _ => {}
         }
-        rules => acquire_all(rules, cells, now(), cost),
+    }
+    acquire_all(policy, cells, now_ns, cost)
+}
+
+/// Spends from the only cell of such a policy, where that takes more than a glance to find.
+#[inline(never)]
+fn acquire_elsewhere(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decision {
+    match cells.find(0) {
+        Some(cell) => acquire_found(policy, cells, &cell, cells.now_ns(), cost),
+        None => acquire_all(policy, cells, cells.now_ns(), cost),
     }
 }
 
-/// The general case: several rules, or a cost of nothing, or one that never fits.
+/// The general case: other algorithms, several rules, a cost of nothing or one that never fits, a cell that
+/// is not there yet or that others are changing.
 #[inline(never)]
-fn acquire_all(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
-    let look = peek_all(rules, cells, now_ns, cost);
-    if look.is_denied() || cost == 0 {
-        return look;
+fn acquire_all(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    let rules = &policy.rules;
+    // One rule alone is its own look.
+    let alone = rules.len() == 1 && cost.wrapping_sub(1) < rules[0].plan.limit();
+    if !alone {
+        let look = peek_all(rules, cells, now_ns, cost);
+        if look.is_denied() || cost == 0 {
+            return look;
+        }
     }
+    let mut charges = [Charge::default(); RULES_MAX];
+    let mut tokens = Tokens::default();
     let mut tightest = None;
     for (index, rule) in rules.iter().enumerate() {
-        let found = cells.find(rule.first_cell);
-        match spend(rule, cells, found, now_ns, cost) {
-            Attempt::Spent(view) => {
-                let decision = Decision::new(Outcome::Allowed, index, rule, view, now_ns, cost);
+        match spend(rule, cells, now_ns, cost, &mut charges[index], &mut tokens) {
+            Ok(view) => {
+                let decision = Decision::new(Outcome::Allowed, index, rule.name, view, now_ns, cost);
                 tightest = Some(tighter(tightest, decision, now_ns));
             }
-            Attempt::Refused(view) => {
+            Err(view) => {
                 if !is_broken(Fault::NoHandBack) {
-                    for charged in &rules[..index] {
-                        hand_back(charged, cells, now_ns, cost);
+                    for (charged, charge) in rules[..index].iter().zip(charges) {
+                        hand_back(charged, cells, cost, charge, &tokens);
                     }
                 }
-                return Decision::new(Outcome::Denied, index, rule, view, now_ns, cost);
+                return Decision::new(Outcome::Denied, index, rule.name, view, now_ns, cost);
             }
         }
     }
-    tightest.unwrap_or(look)
+    tightest.unwrap_or_else(|| peek_all(rules, cells, now_ns, cost))
 }
 
 /// What `acquire` would decide, by loads alone.
-pub(crate) fn peek(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
-    peek_all(&policy.rules, cells, now_ns, cost)
+pub(crate) fn peek(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decision {
+    peek_all(&policy.rules, cells, cells.now_ns(), cost)
 }
 
 fn peek_all(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
@@ -136,7 +180,7 @@ fn peek_rule(index: usize, rule: &CompiledRule, cells: &impl Cells, now_ns: u64,
     } else {
         Outcome::Denied
     };
-    Decision::new(outcome, index, rule, view, now_ns, cost)
+    Decision::new(outcome, index, rule.name, view, now_ns, cost)
 }
 
 /// The one of two decisions that binds more; the earlier rule where they are equal.
@@ -173,122 +217,157 @@ fn view(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> View
     }
 }
 
-#[inline]
-fn spend<'a, C: Cells>(
+/// Spends under one rule; either way says what its state then was, and leaves a record of what it did.
+fn spend(
     rule: &CompiledRule,
-    cells: &'a C,
-    found: Option<C::Cell<'a>>,
+    cells: &impl Cells,
     now_ns: u64,
     cost: u64,
-) -> Attempt {
+    charge: &mut Charge,
+    tokens: &mut Tokens,
+) -> Result<View, View> {
     let index = rule.first_cell;
-    match rule.plan {
-        Plan::Gcra(plan) => {
-            spend_word(plan, index, cells, found, now_ns, cost, |word| View::Gcra(plan, word))
+    let spent = match rule.plan {
+        Plan::Gcra(plan) => spend_word(plan, index, cells, now_ns, cost),
+        Plan::FixedWindow(plan) => spend_word(plan, index, cells, now_ns, cost),
+        Plan::SlidingWindow(plan) => spend_word(plan, index, cells, now_ns, cost),
+        Plan::SlidingLog(plan) => {
+            charge.at_ns = now_ns;
+            return spend_tokens(plan, index, cells, now_ns, cost, tokens);
         }
-        Plan::FixedWindow(plan) => {
-            spend_word(plan, index, cells, found, now_ns, cost, |word| View::FixedWindow(plan, word))
+    };
+    let view = |word| match rule.plan {
+        Plan::Gcra(plan) => View::Gcra(plan, word),
+        Plan::FixedWindow(plan) => View::FixedWindow(plan, word),
+        Plan::SlidingWindow(plan) => View::SlidingWindow(plan, word),
+        Plan::SlidingLog(plan) => View::NoRoom { limit: plan.limit, wait_ns: 0 },
+    };
+    match spent {
+        Ok(made) => {
+            *charge = made;
+            Ok(view(made.word))
         }
-        Plan::SlidingWindow(plan) => {
-            spend_word(plan, index, cells, found, now_ns, cost, |word| View::SlidingWindow(plan, word))
-        }
-        Plan::SlidingLog(plan) => spend_tokens(plan, index, cells, now_ns, cost),
+        Err(Refusal::Word(word)) => Err(view(word)),
+        Err(Refusal::NoRoom { wait_ns }) => Err(View::NoRoom { limit: rule.plan.limit(), wait_ns }),
     }
 }
 
-#[inline]
-fn spend_word<'a, C: Cells>(
+/// Spends from one cell, whatever it takes: making room for it, or trying again after others.
+fn spend_word(
     step: impl Step,
     index: usize,
-    cells: &'a C,
-    mut found: Option<C::Cell<'a>>,
+    cells: &impl Cells,
     now_ns: u64,
     cost: u64,
-    view: impl Fn(u64) -> View,
-) -> Attempt {
+) -> Result<Charge, Refusal> {
+    let mut found = cells.find(index);
     loop {
         let cell = match found {
             Some(cell) => cell,
             None => match cells.claim(index, now_ns) {
                 Ok(cell) => cell,
-                Err(NoRoom::Allow) => return Attempt::Spent(view(step.fresh(now_ns))),
-                Err(NoRoom::Deny { wait_ns }) => {
-                    return Attempt::Refused(View::NoRoom { limit: step.limit(), wait_ns });
-                }
+                Err(NoRoom::Allow) => return Ok(Charge { word: step.fresh(now_ns), at_ns: now_ns }),
+                Err(NoRoom::Deny { wait_ns }) => return Err(Refusal::NoRoom { wait_ns }),
             },
         };
         while let Ok((stored, word)) = cell.load(|| step.fresh(now_ns)) {
-            let Some(next) = step.admit(word, now_ns, cost) else { return Attempt::Refused(view(word)) };
-            if cell.replace(stored, next) {
-                return Attempt::Spent(view(next));
+            let (at_ns, word) = undoubted(step, word, now_ns, cells);
+            let Some(word) = step.admit(word, at_ns, cost) else { return Err(Refusal::Word(word)) };
+            if cell.replace(stored, word) {
+                return Ok(Charge { word, at_ns });
             }
         }
         found = None;
     }
 }
 
-/// Changes one cell by a function that cannot refuse. A cell that is not there has nothing to change.
-fn update(cells: &impl Cells, index: usize, fresh: impl Fn() -> u64, change: impl Fn(u64) -> u64) {
+/// A word that was read after the time, and the time to judge it by: a later one, where the two are so far
+/// apart that it makes a difference. A word that is still doubtful then is one long forgotten.
+fn undoubted(step: impl Step, word: u64, now_ns: u64, cells: &impl Cells) -> (u64, u64) {
+    if !step.is_doubtful(word, now_ns) {
+        return (now_ns, word);
+    }
+    let at_ns = if is_broken(Fault::TrustsOldTime) { now_ns } else { cells.now_ns() };
+    (at_ns, if step.is_doubtful(word, at_ns) { step.fresh(at_ns) } else { word })
+}
+
+/// Changes one cell by a function that cannot refuse, at a time read after the cell. A cell that is not
+/// there has nothing to change.
+fn update(cells: &impl Cells, index: usize, change: impl Fn(u64, u64) -> u64) {
     let Some(cell) = cells.find(index) else { return };
-    while let Ok((stored, word)) = cell.load(&fresh) {
-        let next = change(word);
+    while let Ok((stored, word)) = cell.load(|| 0) {
+        let next = change(word, cells.now_ns());
         if next == word || cell.replace(stored, next) {
             return;
         }
     }
 }
 
-/// Changes the word of a rule that keeps its state in one, by the function that its algorithm has for it.
-macro_rules! update_word {
-    ($rule:expr, $cells:expr, $now_ns:expr, |$plan:ident, $word:ident| $change:expr, $log:expr) => {{
-        let fresh = || $rule.plan.fresh($now_ns);
-        match $rule.plan {
-            Plan::Gcra($plan) => update($cells, $rule.first_cell, fresh, |$word| $change),
-            Plan::FixedWindow($plan) => update($cells, $rule.first_cell, fresh, |$word| $change),
-            Plan::SlidingWindow($plan) => update($cells, $rule.first_cell, fresh, |$word| $change),
-            Plan::SlidingLog($plan) => $log($plan, $rule.first_cell),
+/// Undoes what this request spent under one rule.
+fn hand_back(rule: &CompiledRule, cells: &impl Cells, cost: u64, charge: Charge, tokens: &Tokens) {
+    let index = rule.first_cell;
+    match rule.plan {
+        Plan::Gcra(plan) => update(cells, index, |word, now_ns| plan.hand_back(word, now_ns, cost, charge)),
+        Plan::FixedWindow(plan) => {
+            update(cells, index, |word, now_ns| plan.hand_back(word, now_ns, cost, charge));
         }
-    }};
-}
-
-/// Undoes what this request spent at `now_ns`.
-fn hand_back(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) {
-    update_word!(
-        rule,
-        cells,
-        now_ns,
-        |plan, word| plan.hand_back(word, now_ns, cost, now_ns),
-        |plan, first| hand_back_tokens(plan, first, cells, now_ns, cost)
-    );
+        Plan::SlidingWindow(plan) => {
+            update(cells, index, |word, now_ns| plan.hand_back(word, now_ns, cost, charge));
+        }
+        Plan::SlidingLog(plan) => hand_back_tokens(plan, index, cells, charge.at_ns, tokens),
+    }
 }
 
 /// Undoes the newest `cost` spent under every rule, at most back to fresh.
-pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) {
+pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, cost: u64) {
     for rule in &policy.rules {
-        update_word!(rule, cells, now_ns, |plan, word| plan.refund(word, now_ns, cost), |plan, first| {
-            rest_newest(plan, first, cells, now_ns, cost)
-        });
+        let index = rule.first_cell;
+        match rule.plan {
+            Plan::Gcra(plan) => update(cells, index, |word, now_ns| plan.refund(word, now_ns, cost)),
+            Plan::FixedWindow(plan) => update(cells, index, |word, now_ns| plan.refund(word, now_ns, cost)),
+            Plan::SlidingWindow(plan) => update(cells, index, |word, now_ns| plan.refund(word, now_ns, cost)),
+            Plan::SlidingLog(plan) => rest_newest(plan, index, cells, cost),
+        }
     }
 }
 
 /// Makes every cell fresh.
-pub(crate) fn reset(policy: &Compiled, cells: &impl Cells, now_ns: u64) {
+pub(crate) fn reset(policy: &Compiled, cells: &impl Cells) {
     for rule in &policy.rules {
-        let fresh = || rule.plan.fresh(now_ns);
         for index in rule.cells() {
-            update(cells, index, fresh, |_| fresh());
+            update(cells, index, |_, now_ns| rule.plan.fresh(now_ns));
         }
     }
 }
 
+/// Which cells of a policy's sliding logs a request has taken.
+#[derive(Default)]
+struct Tokens([u64; CELLS_MAX / 64]);
+
+impl Tokens {
+    fn add(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+}
+
 fn look_at_log(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64, cost: u64) -> View {
-    let tokens =
-        (first..first + plan.words()).map(|index| payload(cells, index, || plan.token.fresh(now_ns)));
-    View::SlidingLog(plan.look(tokens, now_ns, cost))
+    let words = (first..first + plan.words()).map(|index| payload(cells, index, || plan.token.fresh(now_ns)));
+    View::SlidingLog(plan.look(words, now_ns, cost))
 }
 
 /// Takes `cost` rested tokens of a log, or none.
-fn spend_tokens(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64, cost: u64) -> Attempt {
+fn spend_tokens(
+    plan: SlidingLog,
+    first: usize,
+    cells: &impl Cells,
+    now_ns: u64,
+    cost: u64,
+    tokens: &mut Tokens,
+) -> Result<View, View> {
     let mut taken = 0;
     // One round over the row sees every token. One that another request took first counts as its success,
     // not as ours to wait for.
@@ -296,59 +375,64 @@ fn spend_tokens(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64,
         if taken == cost {
             break;
         }
-        match spend_word(plan.token, index, cells, cells.find(index), now_ns, 1, |word| {
-            View::Gcra(plan.token, word)
-        }) {
-            Attempt::Spent(_) => taken += 1,
-            Attempt::Refused(View::NoRoom { wait_ns, .. }) => {
-                hand_back_tokens(plan, first, cells, now_ns, taken);
-                return Attempt::Refused(View::NoRoom { limit: plan.limit, wait_ns });
+        match spend_word(plan.token, index, cells, now_ns, 1) {
+            Ok(_) => {
+                tokens.add(index);
+                taken += 1;
             }
-            Attempt::Refused(_) => {}
+            Err(Refusal::Word(_)) => {}
+            Err(Refusal::NoRoom { wait_ns }) => {
+                hand_back_tokens(plan, first, cells, now_ns, tokens);
+                return Err(View::NoRoom { limit: plan.limit, wait_ns });
+            }
         }
     }
     if taken < cost {
-        hand_back_tokens(plan, first, cells, now_ns, taken);
-        return Attempt::Refused(look_at_log(plan, first, cells, now_ns, cost));
+        if !is_broken(Fault::NoHandBack) {
+            hand_back_tokens(plan, first, cells, now_ns, tokens);
+        }
+        return Err(match look_at_log(plan, first, cells, now_ns, cost) {
+            // Others have handed back meanwhile: it would fit by now, so come back at once.
+            View::SlidingLog(view) => View::SlidingLog(LogView { wait_ns: view.wait_ns.max(1), ..view }),
+            view => view,
+        });
     }
-    Attempt::Spent(look_at_log(plan, first, cells, now_ns, 0))
+    Ok(look_at_log(plan, first, cells, now_ns, 0))
 }
 
-/// Rests `cost` tokens that were taken at `now_ns`. Whether they are the very ones does not matter: tokens
-/// taken at the same moment are worth the same. Older or newer ones are not, and are left alone.
-fn hand_back_tokens(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64, cost: u64) {
-    let rested = || plan.token.fresh(now_ns);
-    let taken_now = plan.token.admit(rested(), now_ns, 1);
-    let mut left = cost;
-    for index in first..first + plan.words() {
-        if left == 0 {
-            break;
-        }
+/// Rests the tokens of one log that this request took at `at_ns`.
+fn hand_back_tokens(plan: SlidingLog, first: usize, cells: &impl Cells, at_ns: u64, tokens: &Tokens) {
+    let rested = plan.token.fresh(at_ns);
+    let ours = plan.token.admit(rested, at_ns, 1);
+    let mut missing = 0;
+    for index in (first..first + plan.words()).filter(|&index| tokens.has(index)) {
         let Some(cell) = cells.find(index) else { continue };
-        let Ok((stored, word)) = cell.load(rested) else { continue };
-        if Some(word) == taken_now && cell.replace(stored, rested()) {
-            left -= 1;
-        }
+        let Ok((stored, word)) = cell.load(|| rested) else { continue };
+        // A refund that was meant for an earlier request may have rested ours, as the newest; then that
+        // earlier one is still to be undone.
+        missing += u64::from(Some(word) != ours || !cell.replace(stored, rested));
     }
+    rest_newest(plan, first, cells, missing);
 }
 
 /// Rests the `cost` tokens of a log that were used last.
-fn rest_newest(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64, cost: u64) {
-    let rested = || plan.token.fresh(now_ns);
+fn rest_newest(plan: SlidingLog, first: usize, cells: &impl Cells, cost: u64) {
     let mut left = cost.min(plan.limit);
     while left > 0 {
+        let now_ns = cells.now_ns();
+        let rested = plan.token.fresh(now_ns);
         let mut newest_ns = 0;
         let mut newest = None;
         for index in first..first + plan.words() {
             let Some(cell) = cells.find(index) else { continue };
-            let Ok((stored, word)) = cell.load(rested) else { continue };
+            let Ok((stored, word)) = cell.load(|| rested) else { continue };
             let rest_ns = plan.token.reset_ns(word, now_ns);
             if rest_ns > newest_ns {
                 (newest_ns, newest) = (rest_ns, Some((cell, stored)));
             }
         }
         let Some((cell, stored)) = newest else { return };
-        if cell.replace(stored, rested()) {
+        if cell.replace(stored, rested) {
             left -= 1;
         }
     }

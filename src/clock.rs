@@ -17,7 +17,7 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    Precise(Precise),
+    Precise(&'static Precise),
     Coarse(#[allow(dead_code, reason = "held only to keep the thread alive")] Arc<Refresher>),
     Manual(Arc<Hands>),
 }
@@ -28,7 +28,7 @@ impl Clock {
     /// The first call in a process calibrates the counter, which takes up to a fifth of a second.
     #[must_use]
     pub fn precise() -> Self {
-        Self(Source::Precise(Precise::shared().clone()))
+        Self(Source::Precise(Precise::shared()))
     }
 
     /// A time that one background thread refreshes at least every `period`, and everybody else just loads.
@@ -63,9 +63,14 @@ impl Clock {
         (Self(Source::Manual(Arc::clone(&hands))), ManualHand(hands))
     }
 
-    /// The time, in nanoseconds from the clock's zero.
-    #[inline]
-    pub(crate) fn now_ns(&self) -> u64 {
+    /// The time, in nanoseconds from the clock's zero: the Unix epoch for real clocks.
+    #[inline(always)]
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        // The usual one first: a jump table would make it pay for the others.
+        if let Source::Precise(precise) = &self.0 {
+            return precise.now_ns();
+        }
         match &self.0 {
             Source::Precise(precise) => precise.now_ns(),
             // Relaxed: the time is a number of its own; nothing is published by it.
@@ -94,29 +99,36 @@ impl fmt::Debug for Clock {
 }
 
 /// The processor's counter, anchored to the Unix epoch when the process first asked.
-#[derive(Clone)]
 struct Precise {
     counter: quanta::Clock,
-    anchor_ticks: u64,
-    anchor_ns: u64,
+    /// Nanoseconds in 2^[`TICKS_SHIFT`] ticks: quanta's scale, kept so that a reading is one product.
+    ns_per_ticks: u64,
+    /// What the counter's own nanoseconds are behind the epoch's.
+    offset_ns: u64,
 }
+
+const TICKS_SHIFT: u32 = 48;
 
 impl Precise {
     fn shared() -> &'static Self {
         static SHARED: OnceLock<Precise> = OnceLock::new();
         SHARED.get_or_init(|| {
             let counter = quanta::Clock::new();
+            let ns_per_ticks = counter.delta_as_nanos(0, 1 << TICKS_SHIFT);
+            let mut precise = Self { counter, ns_per_ticks, offset_ns: 0 };
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let anchor_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
-            let anchor_ticks = counter.raw();
-            Self { counter, anchor_ticks, anchor_ns }
+            let epoch_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
+            precise.offset_ns = epoch_ns.wrapping_sub(precise.now_ns());
+            precise
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn now_ns(&self) -> u64 {
-        let elapsed_ns = self.counter.delta_as_nanos(self.anchor_ticks, self.counter.raw());
-        self.anchor_ns.wrapping_add(elapsed_ns)
+        let scaled = u128::from(self.counter.raw()) * u128::from(self.ns_per_ticks);
+        #[allow(clippy::cast_possible_truncation, reason = "584 years of nanoseconds")]
+        let counted_ns = (scaled >> TICKS_SHIFT) as u64;
+        counted_ns.wrapping_add(self.offset_ns)
     }
 }
 
@@ -232,32 +244,34 @@ impl fmt::Debug for ManualHand {
 mod tests {
     use super::*;
 
+    // One test, because all coarse clocks of the process share what it looks at.
     #[test]
-    fn coarse_clocks_share_a_thread_that_ends_with_the_last() {
-        let first = Refresher::shared(Duration::from_millis(5)).expect("a thread");
-        let second = Refresher::shared(Duration::from_micros(200)).expect("a thread");
-        assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!(first.period_ns.load(Ordering::Relaxed), 200_000);
-        let watch = Arc::downgrade(&first);
-        drop(first);
-        assert!(watch.upgrade().is_some());
-        drop(second);
-        // The thread holds the refresher only for the instant of a refresh.
-        while watch.upgrade().is_some() {
-            thread::yield_now();
-        }
-    }
+    fn coarse_clocks_share_a_thread_that_never_leads_and_ends_with_the_last() {
+        let slow = Clock::coarse(Duration::from_millis(5));
+        let quick = Clock::coarse(Duration::from_micros(100));
+        let (Source::Coarse(first), Source::Coarse(second)) = (&slow.0, &quick.0) else {
+            panic!("no thread to be had");
+        };
+        assert!(Arc::ptr_eq(first, second));
+        assert_eq!(first.period_ns.load(Ordering::Relaxed), 100_000);
 
-    #[test]
-    fn coarse_time_never_leads() {
-        let (coarse, precise) = (Clock::coarse(Duration::from_micros(100)), Clock::precise());
+        let precise = Clock::precise();
         let mut last = 0;
         for _ in 0..100_000 {
-            let shown = coarse.now_ns();
+            let shown = slow.now_ns();
             assert!(shown >= last);
             // A microsecond for counters that differ between cores.
             assert!(shown <= precise.now_ns() + 1_000);
             last = shown;
+        }
+
+        let watch = Arc::downgrade(first);
+        drop(slow);
+        assert!(watch.upgrade().is_some());
+        drop(quick);
+        // The thread holds the refresher only for the instant of a refresh.
+        while watch.upgrade().is_some() {
+            thread::yield_now();
         }
     }
 

@@ -1,7 +1,6 @@
 //! The whole answer to one request, kept as raw values and computed only when asked.
 
 use crate::algorithm::{FixedWindow, Gcra, Headroom, LogView, SlidingWindow, Step};
-use crate::policy::CompiledRule;
 use std::fmt;
 use std::time::Duration;
 
@@ -114,13 +113,13 @@ impl Decision {
     pub(crate) fn new(
         outcome: Outcome,
         index: usize,
-        rule: &CompiledRule,
+        name: Option<&'static str>,
         view: View,
         now_ns: u64,
         cost: u64,
     ) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
-        Self { outcome, rule: index as u8, name: rule.name, now_ns, cost, view }
+        Self { outcome, rule: index as u8, name, now_ns, cost, view }
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -24,7 +24,7 @@ const LINE_WORDS: usize = 16;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Gate {
-    cells: GateCells,
+    lines: Box<[Line]>,
     compiled: Compiled,
     clock: Clock,
     policy: Policy,
@@ -56,8 +56,8 @@ impl Gate {
     {
         let policy = policy.try_into().map_err(Into::into)?;
         let compiled = policy.compile()?;
-        let cells = GateCells::new(&compiled, clock.now_ns());
-        Ok(Self { cells, compiled, clock, policy })
+        let lines = fresh_lines(&compiled, clock.now_ns());
+        Ok(Self { lines, compiled, clock, policy })
     }
 
     /// Takes one, or says when to come back.
@@ -69,7 +69,7 @@ impl Gate {
     /// Takes `cost` at once, or nothing. A cost of 0 always passes.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
-        charge::acquire(&self.compiled, &self.cells, || self.clock.now_ns(), cost)
+        charge::acquire(&self.compiled, self, cost)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say, without taking anything.
@@ -79,7 +79,7 @@ impl Gate {
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
     pub fn peek_n(&self, cost: u64) -> Decision {
-        charge::peek(&self.compiled, &self.cells, self.clock.now_ns(), cost)
+        charge::peek(&self.compiled, self, cost)
     }
 
     /// Gives back the newest `cost` that was taken, at most all of it.
@@ -92,12 +92,12 @@ impl Gate {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refund(&self, cost: u64) {
-        charge::refund(&self.compiled, &self.cells, self.clock.now_ns(), cost);
+        charge::refund(&self.compiled, self, cost);
     }
 
     /// Forgets all that was taken.
     pub fn reset(&self) {
-        charge::reset(&self.compiled, &self.cells, self.clock.now_ns());
+        charge::reset(&self.compiled, self);
     }
 
     /// The policy in force.
@@ -115,27 +115,31 @@ impl fmt::Debug for Gate {
     }
 }
 
-struct GateCells {
-    lines: Box<[CachePadded<[AtomicU64; LINE_WORDS]>]>,
+type Line = CachePadded<[AtomicU64; LINE_WORDS]>;
+
+fn fresh_lines(policy: &Compiled, now_ns: u64) -> Box<[Line]> {
+    let mut words = policy.rules.iter().flat_map(|rule| rule.cells().map(move |_| rule.plan.fresh(now_ns)));
+    (0..policy.cells.div_ceil(LINE_WORDS))
+        .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(words.next().unwrap_or(0)))))
+        .collect()
 }
 
-impl GateCells {
-    fn new(policy: &Compiled, now_ns: u64) -> Self {
-        let mut words =
-            policy.rules.iter().flat_map(|rule| rule.cells().map(move |_| rule.plan.fresh(now_ns)));
-        let lines = (0..policy.cells.div_ceil(LINE_WORDS))
-            .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(words.next().unwrap_or(0)))))
-            .collect();
-        Self { lines }
-    }
-}
-
-impl Cells for GateCells {
+impl Cells for Gate {
     type Cell<'a> = &'a AtomicU64;
+
+    #[inline]
+    fn glance(&self, index: usize) -> Option<&AtomicU64> {
+        self.find(index)
+    }
 
     #[inline]
     fn find(&self, index: usize) -> Option<&AtomicU64> {
         Some(&self.lines[index / LINE_WORDS][index % LINE_WORDS])
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
     }
 
     // Never called: a gate's cells are always there, and always its own.
@@ -155,6 +159,6 @@ impl Cell for &AtomicU64 {
     #[inline]
     fn replace(&self, stored: u64, payload: u64) -> bool {
         // Relaxed: as above; the bound rests on the one order in which all threads see a single word change.
-        self.compare_exchange_weak(stored, payload, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.compare_exchange(stored, payload, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

@@ -27,4 +27,5 @@ pub use table::WhenFull;
 pub mod model {
     pub use crate::sync::Fault;
     pub use crate::sync::modelled::with_fault;
+    pub use crate::table::TakeoverStep;
 }

@@ -5,7 +5,8 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::policy::{Compiled, Policy};
-use crate::table::{CELL_BITS, Place, SlotRef, Table, WhenFull, Worth};
+use crate::sync::{Fault, is_broken};
+use crate::table::{Place, SlotRef, Table, WhenFull, Worth};
 use ahash::RandomState;
 use std::fmt;
 use std::hash::Hash;
@@ -73,7 +74,7 @@ impl Limiter {
     /// Takes `cost` at once for `key`, or nothing. A cost of 0 always passes.
     #[inline]
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        charge::acquire(&self.compiled, &self.cells(key), || self.clock.now_ns(), cost)
+        charge::acquire(&self.compiled, &self.cells(key), cost)
     }
 
     /// Takes one for each of `keys`, all at one moment, and writes the decisions beside them.
@@ -96,12 +97,12 @@ impl Limiter {
             let mut touched = 0;
             for (key, hash) in keys.iter().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
-                touched ^= self.table.touch(self.table.place(*hash));
+                touched ^= self.table.touch(self.table.place(*hash, 0));
             }
             // The loads above are the prefetch; without a use they would be left out.
             std::hint::black_box(touched);
             for ((_, hash), decision) in keys.iter().zip(hashes).zip(decisions) {
-                *decision = charge::acquire(&self.compiled, &self.cells_of(hash), || now_ns, 1);
+                *decision = charge::acquire_at(&self.compiled, &self.cells_of(hash), now_ns, 1);
             }
         }
         keys.len().min(decisions.len())
@@ -114,17 +115,17 @@ impl Limiter {
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        charge::peek(&self.compiled, &self.cells(key), self.clock.now_ns(), cost)
+        charge::peek(&self.compiled, &self.cells(key), cost)
     }
 
     /// Gives back the newest `cost` that was taken for `key`, at most all of it.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
-        charge::refund(&self.compiled, &self.cells(key), self.clock.now_ns(), cost);
+        charge::refund(&self.compiled, &self.cells(key), cost);
     }
 
     /// Forgets all that was taken for `key`.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        charge::reset(&self.compiled, &self.cells(key), self.clock.now_ns());
+        charge::reset(&self.compiled, &self.cells(key));
     }
 
     /// The policy in force.
@@ -135,7 +136,7 @@ impl Limiter {
     /// What the table holds and what it has had to do. Walks the whole table: for a dashboard, not for every
     /// request.
     pub fn stats(&self) -> Stats {
-        let worth = PolicyWorth { compiled: &self.compiled, now_ns: self.clock.now_ns() };
+        let worth = self.worth(self.clock.now_ns());
         let totals = self.table.totals();
         Stats {
             live_keys: self.table.live_keys(&worth),
@@ -149,6 +150,18 @@ impl Limiter {
         }
     }
 
+    /// Begins to make room for `key` and stops for ever. Not part of the interface.
+    #[cfg(any(test, tollgate_loom))]
+    #[doc(hidden)]
+    pub fn abandon<K: Hash + ?Sized>(&self, key: &K, after: crate::table::TakeoverStep) {
+        let now_ns = self.clock.now_ns();
+        self.table.abandon(self.cells(key).place(0), after, now_ns, &self.worth(now_ns));
+    }
+
+    fn worth(&self, now_ns: u64) -> PolicyWorth<'_> {
+        PolicyWorth { compiled: &self.compiled, clock: &self.clock, now_ns }
+    }
+
     #[inline]
     fn cells<K: Hash + ?Sized>(&self, key: &K) -> TableCells<'_> {
         self.cells_of(self.hasher.hash_one(key))
@@ -156,7 +169,7 @@ impl Limiter {
 
     #[inline]
     fn cells_of(&self, hash: u64) -> TableCells<'_> {
-        TableCells { table: &self.table, compiled: &self.compiled, hash }
+        TableCells { limiter: self, hash }
     }
 }
 
@@ -172,17 +185,16 @@ impl fmt::Debug for Limiter {
 
 /// One key's cells in the table.
 struct TableCells<'t> {
-    table: &'t Table,
-    compiled: &'t Compiled,
+    limiter: &'t Limiter,
     hash: u64,
 }
 
 impl TableCells<'_> {
     /// Where a cell lives: a few cells share their buckets, a long log spreads over more.
-    #[inline]
+    #[inline(always)]
     fn place(&self, index: usize) -> Place {
         let group = (index / CELLS_TOGETHER) as u64;
-        self.table.place(self.hash.wrapping_add(group.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        self.limiter.table.place(self.hash.wrapping_add(group.wrapping_mul(0x9e37_79b9_7f4a_7c15)), index)
     }
 }
 
@@ -192,26 +204,39 @@ impl Cells for TableCells<'_> {
     where
         Self: 'a;
 
-    #[inline]
+    #[inline(always)]
+    fn glance(&self, index: usize) -> Option<SlotRef<'_>> {
+        self.limiter.table.glance(self.place(index))
+    }
+
     fn find(&self, index: usize) -> Option<SlotRef<'_>> {
-        self.table.find(self.place(index), index)
+        self.limiter.table.find(self.place(index))
     }
 
     #[inline(never)]
     fn claim(&self, index: usize, now_ns: u64) -> Result<SlotRef<'_>, NoRoom> {
-        self.table.claim(self.place(index), index, now_ns, &PolicyWorth { compiled: self.compiled, now_ns })
+        self.limiter.table.claim(self.place(index), now_ns, &self.limiter.worth(now_ns))
+    }
+
+    #[inline(always)]
+    fn now_ns(&self) -> u64 {
+        self.limiter.clock.now_ns()
     }
 }
 
 /// What the words of a policy are worth at a moment.
 struct PolicyWorth<'p> {
     compiled: &'p Compiled,
+    clock: &'p Clock,
     now_ns: u64,
 }
 
 impl Worth for PolicyWorth<'_> {
     fn reset_ns(&self, cell: usize, payload: u64) -> u64 {
-        self.compiled.plan_of(cell).reset_ns(payload, self.now_ns)
+        let plan = self.compiled.plan_of(cell);
+        // A word read long after the time was is not judged by it: its owner may just have spent.
+        let doubtful = plan.is_doubtful(payload, self.now_ns) && !is_broken(Fault::TrustsOldTime);
+        plan.reset_ns(payload, if doubtful { self.clock.now_ns() } else { self.now_ns })
     }
 
     fn spent(&self, cell: usize, payload: u64) -> u64 {
@@ -291,17 +316,10 @@ impl LimiterBuilder {
     /// # Errors
     ///
     /// No policy, or one that does not parse or that [`Policy::validate`] refuses; a `max_keys` of 0 or
-    /// beyond memory; sliding logs longer than 4096 in all.
+    /// beyond memory.
     pub fn build(self) -> Result<Limiter, Error> {
         let policy = self.policy.unwrap_or_else(|| Err(Error::new("a limiter needs a policy")))?;
         let compiled = policy.compile()?;
-        if compiled.cells > 1 << CELL_BITS {
-            return Err(Error::new(format!(
-                "the sliding logs of a policy may have {} requests in all, these have {}",
-                1 << CELL_BITS,
-                compiled.cells
-            )));
-        }
         if self.max_keys == 0 {
             return Err(Error::new("max_keys of 0 leaves no room for any key"));
         }

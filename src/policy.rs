@@ -1,6 +1,6 @@
 //! Rules and policies as people write them: in code here, as text in [`parse`](crate::parse).
 
-use crate::algorithm::Plan;
+use crate::algorithm::{Gcra, Plan};
 use crate::error::Error;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// The most rules one policy may have.
 pub(crate) const RULES_MAX: usize = 16;
+/// The most words the state of one key may take: what all sliding logs of a policy remember, and one for
+/// each other rule.
+pub(crate) const CELLS_MAX: usize = 1024;
 /// The longest name of a rule, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -280,7 +283,16 @@ impl Policy {
             rules.push(CompiledRule { plan, name: rule.name().map(intern), first_cell: cells });
             cells += plan.words();
         }
-        Ok(Compiled { rules: rules.into_boxed_slice(), cells })
+        if cells > CELLS_MAX {
+            return Err(Error::new(format!(
+                "the sliding logs of a policy remember at most {CELLS_MAX} requests in all, these would {cells}"
+            )));
+        }
+        let bucket = match rules[..] {
+            [CompiledRule { plan: Plan::Gcra(plan), name, .. }] => Bucket { plan, name },
+            _ => Bucket { plan: Gcra::NOTHING_FITS, name: None },
+        };
+        Ok(Compiled { rules: rules.into_boxed_slice(), cells, bucket })
     }
 }
 
@@ -345,6 +357,15 @@ pub(crate) struct Compiled {
     pub(crate) rules: Box<[CompiledRule]>,
     /// How many words the state of one key takes.
     pub(crate) cells: usize,
+    /// The only rule, where that is a token bucket: the common case, kept where it is reached in one step.
+    /// Elsewhere a bucket that no cost fits.
+    pub(crate) bucket: Bucket,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) plan: Gcra,
+    pub(crate) name: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -25,8 +25,10 @@ pub enum Fault {
     None,
     /// Every compare-exchange becomes a load followed by a store.
     LoadThenStore,
-    /// A late refusal among several rules keeps what it had charged on the others.
+    /// A refusal keeps what it had charged by then, on earlier rules or of a log.
     NoHandBack,
+    /// A word that was read long after the time is judged by it all the same.
+    TrustsOldTime,
     /// A slot's owner is not looked at again after its state was read.
     NoOwnerCheck,
     /// A slot is given to another key without sealing its state first.

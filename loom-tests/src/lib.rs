@@ -1,1 +1,29 @@
-//! x
+//! Models of tollgate's lock-free parts, run by the [loom](https://docs.rs/loom) model checker.
+//!
+//! The models use the same source as everybody else: `--cfg tollgate_loom` swaps the atomics in
+//! `src/sync.rs` for loom's, which try every interleaving and every value that the memory orderings allow
+//! a load to return.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg tollgate_loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=3 \
+//!     cargo test -p loom-tests --release
+//! ```
+//!
+//! * Without the cfg there is nothing to model: each suite is one ignored test that says so.
+//! * A target directory of its own keeps the flag from rebuilding everything else.
+//! * `LOOM_MAX_PREEMPTIONS` bounds the search. Two or three find nearly all mistakes; without it the models
+//!   of three threads take minutes.
+//! * `-- --nocapture --test-threads=1` shows how many executions each model took.
+//! * `LOOM_LOG=trace LOOM_LOCATION=1` with the name of one test shows the execution that broke a law.
+//!
+//! Every model is also run with a rule of the algorithm broken on purpose (`tollgate::model::Fault`), and
+//! that run must be [`caught`]: a model that passes on broken code proves nothing.
+//!
+//! What loom does not show: it never lets a weak compare-exchange fail spuriously, and it takes `SeqCst`
+//! accesses for `AcqRel`.
+
+#[cfg(tollgate_loom)]
+mod checker;
+
+#[cfg(tollgate_loom)]
+pub use checker::{Job, caught, explore, gate, law, together};

@@ -3,7 +3,7 @@
 //! Windows are aligned to the clock's zero, which is the Unix epoch for real clocks. The word is the
 //! window's number above the count.
 
-use super::{Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
+use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +69,6 @@ impl FixedWindow {
 }
 
 impl Step for FixedWindow {
-    fn limit(self) -> u64 {
-        self.limit
-    }
-
     fn fresh(self, now_ns: u64) -> u64 {
         self.word(self.window.locate(now_ns).0, 0)
     }
@@ -89,12 +85,19 @@ impl Step for FixedWindow {
         self.word(reading.number, reading.count.saturating_sub(cost))
     }
 
-    fn hand_back(self, word: u64, now_ns: u64, cost: u64, spent_ns: u64) -> u64 {
-        let reading = self.read(word, now_ns);
-        // What was spent in a window that has ended no longer counts anywhere. After a step back it was
-        // spent in the window the word is still in.
-        let ended = self.window.locate(spent_ns).0 < reading.number && reading.lead_ns == 0;
-        if ended { word } else { self.refund(word, now_ns, cost) }
+    fn hand_back(self, word: u64, _now_ns: u64, cost: u64, charge: Charge) -> u64 {
+        // What was spent in a window that has ended counts nowhere any more.
+        if word >> self.count_bits == charge.word >> self.count_bits {
+            let count = word & ((1 << self.count_bits) - 1);
+            word - cost.min(count)
+        } else {
+            word
+        }
+    }
+
+    fn is_doubtful(self, word: u64, now_ns: u64) -> bool {
+        let ahead = (word >> self.count_bits).wrapping_sub(self.window.locate(now_ns).0) & self.number_mask();
+        ahead > self.step_back && ahead <= self.number_mask() / 2
     }
 
     fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {

@@ -3,7 +3,7 @@
 //! Time is counted in `2^-shift` ns, the shift chosen a rule, so that the interval of one token is exact
 //! to a few parts per million. The interval is rounded up: the rate is never above the configured one.
 
-use super::{Headroom, PAYLOAD_BITS, PAYLOAD_MASK, STEP_BACK_NS, Step};
+use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, STEP_BACK_NS, Step};
 use crate::error::Error;
 
 /// The finest unit of time: 2^-12 ns, which keeps a rule of a billion a second within 0.025 %.
@@ -11,7 +11,9 @@ const SHIFT_MAX: u32 = 12;
 /// An interval of this many units is exact to 7.6 ppm however it was rounded.
 const INTERVAL_UNITS_FINE: u128 = 1 << 17;
 /// The most a stored moment may lie ahead: half the word, so the other half means "past".
-const SPAN_UNITS_MAX: u128 = 1 << (PAYLOAD_BITS - 1);
+const SPAN_UNITS_MAX: u128 = PAST_UNITS as u128;
+/// From here on, "ahead" is the modular form of "behind".
+const PAST_UNITS: u64 = 1 << (PAYLOAD_BITS - 1);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gcra {
@@ -26,6 +28,9 @@ pub(crate) struct Gcra {
 }
 
 impl Gcra {
+    pub(crate) const NOTHING_FITS: Self =
+        Self { interval_units: 0, full_units: 0, span_units: 0, shift: 0, burst: 0 };
+
     pub(crate) fn new(count: u64, period_ns: u64, burst: u64) -> Result<Self, Error> {
         if burst == 0 {
             return Err(Error::new("a burst of 0 admits nothing: the burst must be at least 1"));
@@ -87,18 +92,17 @@ impl Gcra {
 }
 
 impl Step for Gcra {
-    fn limit(self) -> u64 {
-        self.burst
-    }
-
     #[inline]
     fn fresh(self, now_ns: u64) -> u64 {
         self.word_at(0, now_ns)
     }
 
-    #[inline]
+    #[inline(always)]
     fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64> {
-        let debt = self.debt_units(word, now_ns) + cost * self.interval_units;
+        // Here a doubtful word counts as ahead, however far, and is refused: the common case need not ask.
+        let ahead = word.wrapping_sub(now_ns << self.shift) << (u64::BITS - PAYLOAD_BITS);
+        let debt = if ahead >> (u64::BITS - 1) == 1 { 0 } else { ahead >> (u64::BITS - PAYLOAD_BITS) };
+        let debt = debt + cost * self.interval_units;
         (debt <= self.full_units).then(|| self.word_at(debt, now_ns))
     }
 
@@ -107,8 +111,19 @@ impl Step for Gcra {
         self.word_at(self.debt_units(word, now_ns).saturating_sub(back), now_ns)
     }
 
-    fn hand_back(self, word: u64, now_ns: u64, cost: u64, _spent_ns: u64) -> u64 {
-        self.refund(word, now_ns, cost)
+    fn hand_back(self, word: u64, now_ns: u64, cost: u64, charge: Charge) -> u64 {
+        // Without the charge, the bucket may have been full for as long as has passed since; others who
+        // spent meanwhile would then have begun later. So much of it has come back by itself.
+        let passed_ns = u128::from(now_ns.saturating_sub(charge.at_ns));
+        let passed_units = u64::try_from(passed_ns << self.shift).unwrap_or(u64::MAX);
+        let back = (cost * self.interval_units).saturating_sub(passed_units);
+        self.word_at(self.debt_units(word, now_ns).saturating_sub(back), now_ns)
+    }
+
+    #[inline]
+    fn is_doubtful(self, word: u64, now_ns: u64) -> bool {
+        let ahead = word.wrapping_sub(now_ns << self.shift) & PAYLOAD_MASK;
+        ahead > self.span_units && ahead < PAST_UNITS
     }
 
     fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {

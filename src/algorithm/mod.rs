@@ -48,22 +48,34 @@ pub(crate) const STEP_BACK_NS: u64 = 1 << 30;
 ///
 /// `cost` has been checked against [`Plan::limit`] before any call, so no product can overflow.
 pub(crate) trait Step: Copy {
-    /// The largest cost that can ever fit.
-    fn limit(self) -> u64;
     /// The word of a key that has spent nothing.
     fn fresh(self, now_ns: u64) -> u64;
-    /// The word after spending `cost`, or `None` where it does not fit now.
+    /// The word after spending `cost`, or `None` where it does not fit now or the word is doubtful.
     fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64>;
     /// The word after undoing the newest `cost` spent, at most back to fresh.
     fn refund(self, word: u64, now_ns: u64, cost: u64) -> u64;
-    /// The word after undoing exactly what was spent at `spent_ns`, as far as it still counts.
-    fn hand_back(self, word: u64, now_ns: u64, cost: u64, spent_ns: u64) -> u64;
+    /// The word after undoing one charge among others, as far as it still counts and never further.
+    ///
+    /// `now_ns` must have been read after `word` was.
+    fn hand_back(self, word: u64, now_ns: u64, cost: u64, charge: Charge) -> u64;
+    /// Whether the word lies further ahead than the rule and a step back could have put it. Then it is long
+    /// forgotten, or `now_ns` was read long before the word: a thread was stopped in between. A time read
+    /// after the word tells the two apart.
+    fn is_doubtful(self, word: u64, now_ns: u64) -> bool;
     /// How long until `cost` fits, if nobody else spends; 0 if it fits now.
     fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64;
     /// How long until the word is worth a fresh one.
     fn reset_ns(self, word: u64, now_ns: u64) -> u64;
     /// What is left to spend now, as a fraction.
     fn headroom(self, word: u64, now_ns: u64) -> Headroom;
+}
+
+/// What a charge did to a word, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Charge {
+    /// The word it left.
+    pub(crate) word: u64,
+    pub(crate) at_ns: u64,
 }
 
 /// What is left under a rule, kept as a fraction so that comparing two rules needs no division.
@@ -164,6 +176,16 @@ impl Plan {
             Self::SlidingLog(plan) => return u64::from(plan.token.reset_ns(word, now_ns) > 0),
         };
         self.limit() - left.remaining().min(self.limit())
+    }
+
+    /// See [`Step::is_doubtful`].
+    pub(crate) fn is_doubtful(&self, word: u64, now_ns: u64) -> bool {
+        match self {
+            Self::Gcra(plan) => plan.is_doubtful(word, now_ns),
+            Self::FixedWindow(plan) => plan.is_doubtful(word, now_ns),
+            Self::SlidingWindow(plan) => plan.is_doubtful(word, now_ns),
+            Self::SlidingLog(plan) => plan.token.is_doubtful(word, now_ns),
+        }
     }
 
     /// A word that is fresh at `now_ns` and stays so.

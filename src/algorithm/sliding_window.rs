@@ -3,7 +3,7 @@
 //! With `P` spent in the previous window, `C` in the present one, `e` elapsed of the window `W`, a cost
 //! `c` fits under the limit `L` when `P·(W−e) + (C+c)·W ≤ L·W`. The word is the window's number, `P`, `C`.
 
-use super::{Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
+use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug)]
@@ -88,10 +88,6 @@ impl SlidingWindow {
 }
 
 impl Step for SlidingWindow {
-    fn limit(self) -> u64 {
-        self.limit
-    }
-
     fn fresh(self, now_ns: u64) -> u64 {
         self.word(self.window.locate(now_ns).0, 0, 0)
     }
@@ -112,16 +108,23 @@ impl Step for SlidingWindow {
         self.word(reading.number, previous, reading.current - from_current)
     }
 
-    fn hand_back(self, word: u64, now_ns: u64, cost: u64, spent_ns: u64) -> u64 {
-        let reading = self.read(word, now_ns);
-        let spent_in = self.window.locate(spent_ns).0;
-        if spent_in >= reading.number || reading.lead_ns > 0 {
-            self.word(reading.number, reading.previous, reading.current.saturating_sub(cost))
-        } else if spent_in + 1 == reading.number {
-            self.word(reading.number, reading.previous.saturating_sub(cost), reading.current)
-        } else {
-            word
+    fn hand_back(self, word: u64, _now_ns: u64, cost: u64, charge: Charge) -> u64 {
+        let number_mask = PAYLOAD_MASK >> (2 * self.count_bits);
+        let count_mask = (1 << self.count_bits) - 1;
+        let windows_ago = (word >> (2 * self.count_bits)).wrapping_sub(charge.word >> (2 * self.count_bits));
+        // Where it was spent it still counts: as current, or by now as previous, or no more.
+        match windows_ago & number_mask {
+            0 => word - cost.min(word & count_mask),
+            1 => word - (cost.min(word >> self.count_bits & count_mask) << self.count_bits),
+            _ => word,
         }
+    }
+
+    fn is_doubtful(self, word: u64, now_ns: u64) -> bool {
+        let number_mask = PAYLOAD_MASK >> (2 * self.count_bits);
+        let number = word >> (2 * self.count_bits);
+        let ahead = number.wrapping_sub(self.window.locate(now_ns).0) & number_mask;
+        ahead > self.step_back && ahead <= number_mask / 2
     }
 
     fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {

@@ -8,29 +8,31 @@ mod slot;
 mod word;
 
 pub(crate) use slot::SlotRef;
-pub(crate) use word::CELL_BITS;
 
 use crate::charge::NoRoom;
 use crate::error::Error;
+use crate::policy::CELLS_MAX;
 use crate::sync::{AtomicU64, Fault, Ordering, fence, is_broken};
 use crossbeam_utils::CachePadded;
 use slot::{Bucket, WAYS};
-use word::{Name, State, TAG_BITS};
+use word::{Name, State};
 
-/// How full a table is when it holds all that it was made for. Buckets of eight with two choices still
-/// found room for every one of a million keys at 0.75 when simulated; this leaves a margin.
-const LOAD_PERCENT: usize = 70;
+/// How full a table is when it holds all that it was made for. Simulated with buckets of eight and the
+/// emptier of two taken first, every key found room up to 0.67 (see `benches/results/layouts.md`).
+const LOAD_PERCENT: usize = 67;
 /// The same where a key has several cells, which want room in the same two buckets.
 const LOAD_PERCENT_TOGETHER: usize = 50;
 /// The same for small tables, in which luck weighs more.
 const LOAD_PERCENT_SMALL: usize = 35;
 const SMALL_ENTRIES: usize = 4_096;
-/// A home bucket takes newcomers up to here; then the emptier of the two does.
-const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 6 };
+/// A home bucket takes newcomers until it holds this many; then the emptier of the two does.
+const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 3 };
 /// The most buckets: positions are 32 bits of hash.
 const BUCKETS_MAX: usize = 1 << 31;
 /// Into how many shards a table is cut, at most.
 const SHARDS_MAX: usize = 64;
+
+const _: () = assert!(CELLS_MAX <= 1 << word::CELL_BITS);
 
 /// What the table's user knows of a word that the table does not.
 pub(crate) trait Worth {
@@ -57,10 +59,10 @@ pub enum WhenFull {
     Allow,
 }
 
-/// Where a key lives: its tag and its two buckets.
+/// Where a cell lives: its name, and the first of its two buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    tag: u64,
+    name: Name,
     home: usize,
 }
 
@@ -131,24 +133,24 @@ impl Table {
         Some(Self { buckets: buckets.into_boxed_slice(), shards, when_full })
     }
 
-    /// Where the key of this hash lives. The high bits choose the bucket and the low bits are the tag.
-    #[inline]
+    /// Where a cell of the key with this hash lives. The high bits choose the bucket and the low bits are
+    /// the tag.
+    #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
-    pub(crate) fn place(&self, hash: u64) -> Place {
+    pub(crate) fn place(&self, hash: u64, cell: usize) -> Place {
         let home = ((hash >> 32) * self.buckets.len() as u64) >> 32;
-        // Tag 0 is nobody's.
-        Place { tag: (hash & ((1 << TAG_BITS) - 1)).max(1), home: home as usize }
+        Place { name: Name::new(hash, cell), home: home as usize }
     }
 
     /// A key's other bucket: the two are each other's, so that either can be found from an entry.
     #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
-    fn partner(&self, tag: u64, bucket: usize) -> usize {
+    fn partner(&self, name: Name, bucket: usize) -> usize {
         let count = self.buckets.len();
         if count == 1 {
             return bucket;
         }
         // The two add up to an odd number, modulo an even count: never the same bucket twice.
-        let spread = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let spread = name.tag().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let sum = ((spread * (count as u64 / 2)) >> 32) as usize * 2 + 1;
         if sum >= bucket { sum - bucket } else { sum + count - bucket }
     }
@@ -159,30 +161,25 @@ impl Table {
         self.buckets[place.home].touch()
     }
 
-    /// The slot that bears the key's name. It may turn out stale: a claim under way, or gone.
-    #[inline]
-    pub(crate) fn find(&self, place: Place, cell: usize) -> Option<SlotRef<'_>> {
-        let name = Name::new(place.tag, cell);
-        match self.buckets[place.home].find(name) {
-            Some(slot) => Some(slot),
-            None => self.buckets[self.partner(place.tag, place.home)].find(name),
-        }
+    /// The slot of the name's choice, if it bears the name.
+    #[inline(always)]
+    pub(crate) fn glance(&self, place: Place) -> Option<SlotRef<'_>> {
+        self.buckets[place.home].glance(place.name)
+    }
+
+    /// The slot that bears the name. It may turn out stale: a claim under way, or gone.
+    pub(crate) fn find(&self, place: Place) -> Option<SlotRef<'_>> {
+        let in_partner = || self.buckets[self.partner(place.name, place.home)].find(place.name);
+        self.buckets[place.home].find(place.name).or_else(in_partner)
     }
 
     /// The slot of a key that `find` did not find, or found stale: its own if it has one after all, else one
     /// that it may commit to.
     #[cold]
-    pub(crate) fn claim(
-        &self,
-        place: Place,
-        cell: usize,
-        now_ns: u64,
-        worth: &impl Worth,
-    ) -> Result<SlotRef<'_>, NoRoom> {
-        let name = Name::new(place.tag, cell);
+    pub(crate) fn claim(&self, place: Place, now_ns: u64, worth: &impl Worth) -> Result<SlotRef<'_>, NoRoom> {
         let mut may_displace = true;
         loop {
-            let survey = self.survey(place, name, worth);
+            let survey = self.survey(place, worth);
             match survey.mine {
                 Some(Mine::Live(slot)) => return Ok(slot),
                 Some(Mine::Pending(slot)) => match self.settle(place, slot, now_ns) {
@@ -203,51 +200,62 @@ impl Table {
                     None => continue,
                 },
             };
-            let Some(claimed) = take(slot, seen, name, now_ns) else { continue };
+            let Some(claimed) = take(slot, seen, place.name, now_ns) else { continue };
             if let Some(slot) = self.settle(place, claimed, now_ns) {
                 return Ok(slot);
             }
         }
     }
 
+    /// Begins a takeover and stops for ever, for those who have to go on regardless (H4).
+    #[cfg(any(test, tollgate_loom))]
+    pub(crate) fn abandon(&self, place: Place, after: TakeoverStep, now_ns: u64, worth: &impl Worth) {
+        let survey = self.survey(place, worth);
+        let Some(Room::Free(slot, seen) | Room::Pending(slot, seen)) = survey.room(true) else { return };
+        match after {
+            TakeoverStep::Seal if seen.is_sealed_after(slot.owner()) => {}
+            TakeoverStep::Seal => drop(slot.seal(seen, now_ns)),
+            TakeoverStep::Claim => drop(take(slot, seen, place.name, now_ns)),
+        }
+    }
+
     /// Both buckets of a key; the same one twice where there is only one.
     fn candidates(&self, place: Place) -> impl Iterator<Item = &Bucket> {
-        let other = self.partner(place.tag, place.home);
+        let other = self.partner(place.name, place.home);
         let second = (other != place.home).then(|| &*self.buckets[other]);
         std::iter::once(&*self.buckets[place.home]).chain(second)
     }
 
-    fn survey<'a>(&'a self, place: Place, name: Name, worth: &impl Worth) -> Survey<'a> {
+    fn survey<'a>(&'a self, place: Place, worth: &impl Worth) -> Survey<'a> {
+        let name = place.name;
         let mut survey = Survey::default();
         for (choice, bucket) in self.candidates(place).enumerate() {
             for way in 0..WAYS {
                 let (slot, state) = bucket.read(way);
                 let owner = slot.owner();
-                let reusable = if state.is_live_under(owner) {
+                if state.is_live_under(owner) {
                     if owner.is(name) {
                         survey.mine = Some(Mine::Live(slot));
                         return survey;
                     }
-                    let reset_ns = worth.reset_ns(owner.cell(), state.payload());
-                    if reset_ns > 0 {
-                        survey.see_live(slot, state, reset_ns);
+                    match worth.reset_ns(owner.cell(), state.payload()) {
+                        0 => survey.worthless = survey.worthless.or(Some((slot, state))),
+                        reset_ns => survey.see_live(slot, state, reset_ns),
                     }
-                    reset_ns == 0
-                } else if state.is_sealed_under(owner) && !owner.is_nobody() {
+                } else if state.is_sealed_after(owner) || (state.is_sealed_under(owner) && owner.is_nobody())
+                {
+                    survey.empty_count[choice] += 1;
+                    if survey.empty[choice].is_none() || way == name.preferred_way() {
+                        survey.empty[choice] = Some((slot, state));
+                    }
+                } else if state.is_sealed_under(owner) {
                     if owner.is(name) {
                         survey.mine = survey.mine.or(Some(Mine::Pending(slot)));
                     } else {
                         survey.pending = Some((slot, state));
                     }
-                    false
-                } else {
-                    // Empty or free; or the two words were read at two moments, and a later step will notice.
-                    state.is_sealed_under(owner) || state.is_sealed_after(owner)
-                };
-                survey.used[choice] += usize::from(!reusable);
-                if reusable && (survey.free[choice].is_none() || owner.is(name)) {
-                    survey.free[choice] = Some((slot, state));
                 }
+                // Anything else was read at two moments, and is somebody's.
             }
         }
         survey
@@ -275,7 +283,7 @@ impl Table {
                     after_mine = true;
                     continue;
                 }
-                if !other.owner().is_same_name(mine.owner()) {
+                if !other.owner().is(place.name) {
                     continue;
                 }
                 let (live, pending) =
@@ -347,12 +355,13 @@ impl Table {
                     continue;
                 }
                 // A key with several entries counts at the one with the lowest cell.
-                let (tag, cell) = (slot.owner().tag(), slot.owner().cell());
+                let (name, cell) = (slot.owner().name(), slot.owner().cell());
                 let counted_elsewhere = cell > 0
-                    && self.candidates(Place { tag, home: index }).any(|bucket| {
-                        (0..WAYS).any(|way| {
-                            let (other, state) = bucket.read(way);
-                            other.owner().tag() == tag && other.owner().cell() < cell && is_live(other, state)
+                    && self.candidates(Place { name, home: index }).any(|bucket| {
+                        (0..WAYS).map(|way| bucket.read(way)).any(|(other, state)| {
+                            other.owner().name().tag() == name.tag()
+                                && other.owner().cell() < cell
+                                && is_live(other, state)
                         })
                     });
                 keys += usize::from(!counted_elsewhere);
@@ -372,6 +381,17 @@ impl Table {
         }
         totals
     }
+}
+
+/// Where a thread can be stopped in a takeover: the step after which it does nothing more.
+#[cfg(any(test, tollgate_loom))]
+#[allow(unreachable_pub, reason = "models name it")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeoverStep {
+    /// The old owner is shut out, and nobody has come.
+    Seal,
+    /// The new owner has claimed the slot, and not committed to it.
+    Claim,
 }
 
 /// Seals a slot, unless it is sealed already, and claims it. `None` if somebody else was quicker.
@@ -404,7 +424,7 @@ enum Mine<'a> {
 }
 
 enum Room<'a> {
-    /// Empty, free, or live and worth nothing.
+    /// Empty, or live and worth nothing.
     Free(SlotRef<'a>, State),
     /// Claimed by another key and not committed: somebody is slow, or was stopped for ever.
     Pending(SlotRef<'a>, State),
@@ -414,9 +434,12 @@ enum Room<'a> {
 #[derive(Default)]
 struct Survey<'a> {
     mine: Option<Mine<'a>>,
-    /// A slot a bucket that nobody would miss.
-    free: [Option<(SlotRef<'a>, State)>; 2],
-    used: [usize; 2],
+    /// An empty slot of each bucket, and how many there are.
+    empty: [Option<(SlotRef<'a>, State)>; 2],
+    empty_count: [usize; 2],
+    /// A live slot that is worth nothing.
+    worthless: Option<(SlotRef<'a>, State)>,
+    /// A claim of another key.
     pending: Option<(SlotRef<'a>, State)>,
     /// The live entry that is nearest to fresh.
     least_live: Option<(SlotRef<'a>, State, u64)>,
@@ -430,10 +453,12 @@ impl<'a> Survey<'a> {
     }
 
     fn room(&self, may_displace: bool) -> Option<Room<'a>> {
-        let home_first = self.used[0] < HOME_FIRST || self.used[0] <= self.used[1];
-        let [home, other] = self.free;
-        let (first, second) = if home_first { (home, other) } else { (other, home) };
-        if let Some((slot, state)) = first.or(second) {
+        let home_first =
+            self.empty_count[0] > WAYS - HOME_FIRST || self.empty_count[0] >= self.empty_count[1];
+        let [home, other] = self.empty;
+        let empty = if home_first { home.or(other) } else { other.or(home) };
+        // Empty ones first: a worthless entry's key may come again, and would have to be taken in anew.
+        if let Some((slot, state)) = empty.or(self.worthless) {
             return Some(Room::Free(slot, state));
         }
         let (slot, state) = self.pending.filter(|_| may_displace)?;

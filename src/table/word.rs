@@ -1,18 +1,22 @@
 //! The bit layout of the two words of a slot, and nothing else.
 //!
 //! ```text
-//! owner:  | tag: 36 | cell: 12 | generation: 16 |
+//! owner:  | somebody: 1 | tag: 35 | cell: 12 | generation: 16 |
 //! state:  | generation: 7 | live: 1 | payload: 56 |
 //! ```
 
 use crate::algorithm::{PAYLOAD_BITS, PAYLOAD_MASK};
 
-pub(crate) const TAG_BITS: u32 = 36;
+/// Of a key's hash, beside those that choose its buckets.
+pub(crate) const TAG_BITS: u32 = 35;
 pub(crate) const CELL_BITS: u32 = 12;
 const GENERATION_BITS: u32 = 16;
 const STAMP_GENERATION_MASK: u64 = 0x7f;
 
-const _: () = assert!(TAG_BITS + CELL_BITS + GENERATION_BITS == u64::BITS);
+const NAME_SHIFT: u32 = CELL_BITS + GENERATION_BITS;
+const SOMEBODY: u64 = 1 << 63;
+
+const _: () = assert!(1 + TAG_BITS + NAME_SHIFT == u64::BITS);
 const _: () = assert!(PAYLOAD_BITS + 8 == u64::BITS);
 
 /// Who a slot belongs to: a key's tag, which of the key's cells, and how often the slot has changed hands.
@@ -26,10 +30,24 @@ pub(crate) struct Name(u64);
 impl Name {
     pub(crate) const NOBODY: Self = Self(0);
 
-    #[inline]
-    pub(crate) fn new(tag: u64, cell: usize) -> Self {
-        debug_assert!(tag != 0 && tag >> TAG_BITS == 0 && cell >> CELL_BITS == 0);
-        Self(tag << (CELL_BITS + GENERATION_BITS) | (cell as u64) << GENERATION_BITS)
+    /// The name of a cell of the key with this hash, of which the low [`TAG_BITS`] count.
+    #[inline(always)]
+    pub(crate) fn new(hash: u64, cell: usize) -> Self {
+        debug_assert!(cell >> CELL_BITS == 0);
+        Self(SOMEBODY | hash << NAME_SHIFT | (cell as u64) << GENERATION_BITS)
+    }
+
+    /// The tag, for spreading.
+    pub(crate) fn tag(self) -> u64 {
+        self.0 >> NAME_SHIFT
+    }
+
+    /// The way of its bucket that a name is put in if it can be, and looked for first.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
+    pub(crate) fn preferred_way(self) -> usize {
+        // Tag and cell both count, so that the cells of one key do not want the same way.
+        ((self.0 >> NAME_SHIFT) + (self.0 >> GENERATION_BITS)) as usize % super::slot::WAYS
     }
 
     /// The owner word of this name in the generation that the slot's state has reached.
@@ -48,11 +66,12 @@ impl Owner {
     }
 
     pub(crate) fn is_nobody(self) -> bool {
-        self.0 >> (CELL_BITS + GENERATION_BITS) == 0
+        self.0 & SOMEBODY == 0
     }
 
-    pub(crate) fn tag(self) -> u64 {
-        self.0 >> (CELL_BITS + GENERATION_BITS)
+    /// The name, without the generation.
+    pub(crate) fn name(self) -> Name {
+        Name(self.0 >> GENERATION_BITS << GENERATION_BITS)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "12 bits")]
@@ -67,11 +86,6 @@ impl Owner {
 
     fn next_generation(self) -> u64 {
         (self.generation() + 1) & ((1 << GENERATION_BITS) - 1)
-    }
-
-    /// Whether both words name the same cell of the same key.
-    pub(crate) fn is_same_name(self, other: Self) -> bool {
-        (self.0 ^ other.0) < 1 << GENERATION_BITS
     }
 
     /// The top byte of a state that this owner has committed to.
@@ -132,7 +146,7 @@ mod tests {
 
     #[test]
     fn words_round_trip_and_generations_wrap() {
-        let name = Name::new((1 << TAG_BITS) - 1, (1 << CELL_BITS) - 1);
+        let name = Name::new(u64::MAX, (1 << CELL_BITS) - 1);
         let mut owner = Owner(0);
         assert!(owner.is_nobody() && !owner.is(name));
         for turn in 1..200_000u64 {
@@ -141,7 +155,7 @@ mod tests {
             assert!(!sealed.is_sealed_under(owner));
             owner = name.in_generation_of(sealed, owner);
             assert!(owner.is(name) && !owner.is_nobody());
-            assert_eq!((owner.tag(), owner.cell()), ((1 << TAG_BITS) - 1, (1 << CELL_BITS) - 1));
+            assert_eq!((owner.name(), owner.cell()), (name, (1 << CELL_BITS) - 1));
             assert!(sealed.is_sealed_under(owner) && !sealed.is_live_under(owner));
             let live = State::live(owner, PAYLOAD_MASK - turn);
             assert!(
@@ -149,6 +163,7 @@ mod tests {
             );
             assert_eq!(live.payload(), PAYLOAD_MASK - turn);
         }
-        assert!(!owner.is(Name::new(1, 0)) && !owner.is(Name::new((1 << TAG_BITS) - 1, 0)));
+        assert!(!owner.is(Name::new(1, 0)) && !owner.is(Name::new(u64::MAX, 0)));
+        assert_eq!(Name::new(1 << TAG_BITS, 3), Name::new(0, 3));
     }
 }
