@@ -2,6 +2,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tollgate::{Clock, Gate, Rule};
 
@@ -15,6 +16,14 @@ fn gate(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("gate/{name}"));
         group.measurement_time(Duration::from_secs(3));
         group.bench_function("clock alone", |bencher| bencher.iter(|| black_box(clock).now_ns()));
+        // What no gate can go below: some processors read their counter only when everything before is done.
+        let word = AtomicU64::new(0);
+        group.bench_function("clock and one compare-exchange", |bencher| {
+            bencher.iter(|| {
+                let (seen, now_ns) = (word.load(Ordering::Relaxed), black_box(clock).now_ns());
+                word.compare_exchange(seen, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            });
+        });
         let admitting = build(generous(), clock);
         group.bench_function("admit", |bencher| {
             bencher.iter(|| black_box(&admitting).try_acquire().is_allowed())

@@ -67,21 +67,21 @@ pub(crate) fn acquire(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decis
     if cost.wrapping_sub(1) >= policy.bucket.plan.burst {
         return acquire_all(policy, cells, cells.now_ns(), cost);
     }
-    // Looked for before the time is read, so that its way from memory covers the clock's.
     match cells.glance(0) {
-        Some(cell) => acquire_found(policy, cells, &cell, cells.now_ns(), cost),
-        None => acquire_elsewhere(policy, cells, cost),
+        Some(cell) => acquire_found(policy, cells, &cell, || cells.now_ns(), cost),
+        None => acquire_elsewhere(policy, cells, || cells.now_ns(), cost),
     }
 }
 
 /// The same at a time that was read before.
 #[inline]
 pub(crate) fn acquire_at(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    if cost.wrapping_sub(1) >= policy.bucket.plan.burst {
+        return acquire_all(policy, cells, now_ns, cost);
+    }
     match cells.glance(0) {
-        Some(cell) if cost.wrapping_sub(1) < policy.bucket.plan.burst => {
-            acquire_found(policy, cells, &cell, now_ns, cost)
-        }
-        _ => acquire_all(policy, cells, now_ns, cost),
+        Some(cell) => acquire_found(policy, cells, &cell, || now_ns, cost),
+        None => acquire_elsewhere(policy, cells, || now_ns, cost),
     }
 }
 
@@ -91,32 +91,58 @@ fn acquire_found<C: Cells>(
     policy: &Compiled,
     cells: &C,
     cell: &C::Cell<'_>,
-    now_ns: u64,
+    now: impl FnOnce() -> u64,
     cost: u64,
 ) -> Decision {
     let Bucket { plan, name } = &policy.bucket;
+    // Loaded before the time is read: a processor may hold back later loads until it has read its counter,
+    // and the word may have a long way to come.
+    let loaded = cell.load(|| 0);
+    let now_ns = now();
     let decision = |outcome, word| Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost);
-    if let Ok((stored, word)) = cell.load(|| plan.fresh(now_ns)) {
+    if let Ok((stored, word)) = loaded {
         match plan.admit(word, now_ns, cost) {
             Some(next) if cell.replace(stored, next) => return decision(Outcome::Allowed, next),
             None if !plan.is_doubtful(word, now_ns) => return decision(Outcome::Denied, word),
             _ => {}
         }
     }
-    acquire_all(policy, cells, now_ns, cost)
+    acquire_bucket(policy, cells, cells.find(0), now_ns, cost)
 }
 
 /// Spends from the only cell of such a policy, where that takes more than a glance to find.
 #[inline(never)]
-fn acquire_elsewhere(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decision {
+fn acquire_elsewhere(
+    policy: &Compiled,
+    cells: &impl Cells,
+    now: impl FnOnce() -> u64,
+    cost: u64,
+) -> Decision {
     match cells.find(0) {
-        Some(cell) => acquire_found(policy, cells, &cell, cells.now_ns(), cost),
-        None => acquire_all(policy, cells, cells.now_ns(), cost),
+        Some(cell) => acquire_found(policy, cells, &cell, now, cost),
+        None => acquire_bucket(policy, cells, None, now(), cost),
     }
 }
 
-/// The general case: other algorithms, several rules, a cost of nothing or one that never fits, a cell that
-/// is not there yet or that others are changing.
+/// Spends from the only cell of such a policy, whatever it takes.
+#[inline(never)]
+fn acquire_bucket<'a, C: Cells>(
+    policy: &Compiled,
+    cells: &'a C,
+    found: Option<C::Cell<'a>>,
+    now_ns: u64,
+    cost: u64,
+) -> Decision {
+    let Bucket { plan, name } = policy.bucket;
+    let (outcome, view) = match spend_word(plan, 0, cells, found, now_ns, cost) {
+        Ok(charge) => (Outcome::Allowed, View::Gcra(plan, charge.word)),
+        Err(Refusal::Word(word)) => (Outcome::Denied, View::Gcra(plan, word)),
+        Err(Refusal::NoRoom { wait_ns }) => (Outcome::Denied, View::NoRoom { limit: plan.burst, wait_ns }),
+    };
+    Decision::new(outcome, 0, name, view, now_ns, cost)
+}
+
+/// The general case: other algorithms, several rules, a cost of nothing or one that never fits.
 #[inline(never)]
 fn acquire_all(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
     let rules = &policy.rules;
@@ -228,9 +254,9 @@ fn spend(
 ) -> Result<View, View> {
     let index = rule.first_cell;
     let spent = match rule.plan {
-        Plan::Gcra(plan) => spend_word(plan, index, cells, now_ns, cost),
-        Plan::FixedWindow(plan) => spend_word(plan, index, cells, now_ns, cost),
-        Plan::SlidingWindow(plan) => spend_word(plan, index, cells, now_ns, cost),
+        Plan::Gcra(plan) => spend_word(plan, index, cells, cells.find(index), now_ns, cost),
+        Plan::FixedWindow(plan) => spend_word(plan, index, cells, cells.find(index), now_ns, cost),
+        Plan::SlidingWindow(plan) => spend_word(plan, index, cells, cells.find(index), now_ns, cost),
         Plan::SlidingLog(plan) => {
             charge.at_ns = now_ns;
             return spend_tokens(plan, index, cells, now_ns, cost, tokens);
@@ -253,14 +279,15 @@ fn spend(
 }
 
 /// Spends from one cell, whatever it takes: making room for it, or trying again after others.
-fn spend_word(
+#[inline]
+fn spend_word<'a, C: Cells>(
     step: impl Step,
     index: usize,
-    cells: &impl Cells,
+    cells: &'a C,
+    mut found: Option<C::Cell<'a>>,
     now_ns: u64,
     cost: u64,
 ) -> Result<Charge, Refusal> {
-    let mut found = cells.find(index);
     loop {
         let cell = match found {
             Some(cell) => cell,
@@ -326,7 +353,7 @@ pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, cost: u64) {
             Plan::Gcra(plan) => update(cells, index, |word, now_ns| plan.refund(word, now_ns, cost)),
             Plan::FixedWindow(plan) => update(cells, index, |word, now_ns| plan.refund(word, now_ns, cost)),
             Plan::SlidingWindow(plan) => update(cells, index, |word, now_ns| plan.refund(word, now_ns, cost)),
-            Plan::SlidingLog(plan) => rest_newest(plan, index, cells, cost),
+            Plan::SlidingLog(plan) => rest_newest(plan, index, cells, cost, None),
         }
     }
 }
@@ -375,7 +402,7 @@ fn spend_tokens(
         if taken == cost {
             break;
         }
-        match spend_word(plan.token, index, cells, now_ns, 1) {
+        match spend_word(plan.token, index, cells, cells.find(index), now_ns, 1) {
             Ok(_) => {
                 tokens.add(index);
                 taken += 1;
@@ -403,31 +430,35 @@ fn spend_tokens(
 /// Rests the tokens of one log that this request took at `at_ns`.
 fn hand_back_tokens(plan: SlidingLog, first: usize, cells: &impl Cells, at_ns: u64, tokens: &Tokens) {
     let rested = plan.token.fresh(at_ns);
-    let ours = plan.token.admit(rested, at_ns, 1);
+    let Some(ours) = plan.token.admit(rested, at_ns, 1) else { return };
     let mut missing = 0;
     for index in (first..first + plan.words()).filter(|&index| tokens.has(index)) {
         let Some(cell) = cells.find(index) else { continue };
         let Ok((stored, word)) = cell.load(|| rested) else { continue };
+        if word == ours && cell.replace(stored, rested) {
+            continue;
+        }
         // A refund that was meant for an earlier request may have rested ours, as the newest; then that
-        // earlier one is still to be undone.
-        missing += u64::from(Some(word) != ours || !cell.replace(stored, rested));
+        // earlier one is still to be undone. After a window ours has come back by itself, and nothing is.
+        missing += u64::from(plan.token.reset_ns(ours, cells.now_ns()) > 0);
     }
-    rest_newest(plan, first, cells, missing);
+    rest_newest(plan, first, cells, missing, Some(ours));
 }
 
-/// Rests the `cost` tokens of a log that were used last.
-fn rest_newest(plan: SlidingLog, first: usize, cells: &impl Cells, cost: u64) {
+/// Rests the `cost` tokens of a log that were used last, of those used no later than `up_to` was.
+fn rest_newest(plan: SlidingLog, first: usize, cells: &impl Cells, cost: u64, up_to: Option<u64>) {
     let mut left = cost.min(plan.limit);
     while left > 0 {
         let now_ns = cells.now_ns();
         let rested = plan.token.fresh(now_ns);
+        let latest_ns = up_to.map_or(u64::MAX, |word| plan.token.reset_ns(word, now_ns));
         let mut newest_ns = 0;
         let mut newest = None;
         for index in first..first + plan.words() {
             let Some(cell) = cells.find(index) else { continue };
             let Ok((stored, word)) = cell.load(|| rested) else { continue };
             let rest_ns = plan.token.reset_ns(word, now_ns);
-            if rest_ns > newest_ns {
+            if rest_ns > newest_ns && rest_ns <= latest_ns {
                 (newest_ns, newest) = (rest_ns, Some((cell, stored)));
             }
         }

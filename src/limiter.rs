@@ -62,6 +62,7 @@ impl Limiter {
             when_full: WhenFull::default(),
             clock: None,
             seeds: None,
+            prefault: None,
         }
     }
 
@@ -156,6 +157,13 @@ impl Limiter {
     pub fn abandon<K: Hash + ?Sized>(&self, key: &K, after: crate::table::TakeoverStep) {
         let now_ns = self.clock.now_ns();
         self.table.abandon(self.cells(key).place(0), after, now_ns, &self.worth(now_ns));
+    }
+
+    /// A key's home bucket, its other one, and the way it prefers in either. Not part of the interface.
+    #[cfg(tollgate_loom)]
+    #[doc(hidden)]
+    pub fn placement<K: Hash + ?Sized>(&self, key: &K) -> (usize, usize, usize) {
+        self.table.placement(self.cells(key).place(0))
     }
 
     fn worth(&self, now_ns: u64) -> PolicyWorth<'_> {
@@ -266,6 +274,7 @@ pub struct LimiterBuilder {
     when_full: WhenFull,
     clock: Option<Clock>,
     seeds: Option<[u64; 4]>,
+    prefault: Option<bool>,
 }
 
 impl LimiterBuilder {
@@ -311,6 +320,15 @@ impl LimiterBuilder {
         self
     }
 
+    /// Whether to touch all memory at build, so that no later call waits for the system to provide a page.
+    ///
+    /// Unless given, tables of up to 256 MiB (some 11 million keys) are; a larger one grows into its memory as
+    /// keys arrive, and a call that is the first to reach a page takes microseconds longer.
+    pub fn prefault(mut self, prefault: bool) -> Self {
+        self.prefault = Some(prefault);
+        self
+    }
+
     /// Builds the limiter and takes all its memory.
     ///
     /// # Errors
@@ -323,7 +341,7 @@ impl LimiterBuilder {
         if self.max_keys == 0 {
             return Err(Error::new("max_keys of 0 leaves no room for any key"));
         }
-        let table = Table::new(self.max_keys, compiled.cells, self.when_full)?;
+        let table = Table::new(self.max_keys, compiled.cells, self.when_full, self.prefault)?;
         let hasher = match self.seeds {
             Some([a, b, c, d]) => RandomState::with_seeds(a, b, c, d),
             None => RandomState::new(),

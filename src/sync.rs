@@ -31,7 +31,7 @@ pub enum Fault {
     TrustsOldTime,
     /// A slot's owner is not looked at again after its state was read.
     NoOwnerCheck,
-    /// A slot is given to another key without sealing its state first.
+    /// A slot is given to another key first, and its state sealed afterwards, whatever it is by then.
     NoSeal,
     /// A claim is committed without a search for twins.
     NoTwinSearch,
@@ -39,6 +39,8 @@ pub enum Fault {
     NoFence,
     /// A live entry is judged worthless.
     ForgetsDebt,
+    /// A claim that another key has not committed to is left to it, for however long that takes.
+    WaitsForClaimer,
 }
 
 /// Whether the model under way asked for `fault`; always false, and gone, in a normal build.
@@ -48,8 +50,22 @@ pub(crate) const fn is_broken(_fault: Fault) -> bool {
     false
 }
 
+/// The generation that slots begin with.
+#[cfg(all(test, not(tollgate_loom)))]
+#[inline(always)]
+pub(crate) const fn first_generation() -> u64 {
+    0
+}
+
+/// As much of a generation as a state word is to keep, of the bits it has for that.
+#[cfg(not(tollgate_loom))]
+#[inline(always)]
+pub(crate) const fn generation_kept() -> u64 {
+    u64::MAX
+}
+
 #[cfg(tollgate_loom)]
-pub(crate) use self::modelled::is_broken;
+pub(crate) use self::modelled::{first_generation, generation_kept, is_broken};
 
 #[cfg(tollgate_loom)]
 pub(crate) mod modelled {
@@ -59,6 +75,7 @@ pub(crate) mod modelled {
     std::thread_local! {
         // Loom runs every modelled thread on the thread that called it, so one cell reaches them all.
         static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
+        static GENERATIONS: Cell<(u64, u64)> = const { Cell::new((0, u64::MAX)) };
     }
 
     /// Runs `model` with `fault` in force.
@@ -76,6 +93,28 @@ pub(crate) mod modelled {
 
     pub(crate) fn is_broken(fault: Fault) -> bool {
         FAULT.get() == fault
+    }
+
+    /// Runs `model` with slots that begin in generation `first`, and states that keep only the bits `kept` of
+    /// a generation: a wrap that takes 128 takeovers, or 65 536, is then one or two away.
+    pub fn with_generations<R>(first: u64, kept: u64, model: impl FnOnce() -> R) -> R {
+        struct Restore;
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                GENERATIONS.set((0, u64::MAX));
+            }
+        }
+        let _restore = Restore;
+        GENERATIONS.set((first, kept));
+        model()
+    }
+
+    pub(crate) fn first_generation() -> u64 {
+        GENERATIONS.get().0
+    }
+
+    pub(crate) fn generation_kept() -> u64 {
+        GENERATIONS.get().1
     }
 
     /// Loom's atomic, with the compare-exchange that [`Fault::LoadThenStore`] takes apart.

@@ -4,6 +4,7 @@
 //! it ([`Worth`]): how long until a word is worth a fresh one. Hazards H1 to H6 and the protocol that
 //! answers them are told in `docs/architecture.md`; the states of a slot stand on [`Bucket`](slot::Bucket).
 
+mod memory;
 mod slot;
 mod word;
 
@@ -29,6 +30,10 @@ const SMALL_ENTRIES: usize = 4_096;
 const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 3 };
 /// The most buckets: positions are 32 bits of hash.
 const BUCKETS_MAX: usize = 1 << 31;
+/// Tables up to this size are brought into memory at build unless told otherwise: 256 MiB.
+const PREFAULT_BYTES: usize = 256 << 20;
+/// The smallest page there is.
+const PAGE_BYTES: usize = 4096;
 /// Into how many shards a table is cut, at most.
 const SHARDS_MAX: usize = 64;
 
@@ -93,7 +98,12 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table with room for `keys` live keys of so many cells each.
-    pub(crate) fn new(keys: usize, cells: usize, when_full: WhenFull) -> Result<Self, Error> {
+    pub(crate) fn new(
+        keys: usize,
+        cells: usize,
+        when_full: WhenFull,
+        prefault: Option<bool>,
+    ) -> Result<Self, Error> {
         let too_large = || Error::new(format!("there is no memory for a table of {keys} keys"));
         let entries = keys.checked_mul(cells).ok_or_else(too_large)?;
         let load_percent = match (entries, cells) {
@@ -111,14 +121,12 @@ impl Table {
         if count > BUCKETS_MAX {
             return Err(too_large());
         }
-        Self::with_buckets(count, when_full).ok_or_else(too_large)
-    }
-
-    fn with_buckets(count: usize, when_full: WhenFull) -> Option<Self> {
-        let mut buckets = Vec::new();
-        buckets.try_reserve_exact(count).ok()?;
-        // Writing every bucket here also brings its pages in, so that no later call waits for one.
-        buckets.extend((0..count).map(|_| Bucket::new()));
+        let buckets = memory::buckets(count).ok_or_else(too_large)?;
+        if prefault.unwrap_or(size_of_val(&*buckets) <= PREFAULT_BYTES) {
+            for bucket in buckets.iter().step_by(PAGE_BYTES / size_of::<CachePadded<Bucket>>()) {
+                bucket.bring_in();
+            }
+        }
         let zero = || AtomicU64::new(0);
         let shards = (0..count.next_power_of_two().min(SHARDS_MAX))
             .map(|_| {
@@ -130,7 +138,7 @@ impl Table {
                 })
             })
             .collect();
-        Some(Self { buckets: buckets.into_boxed_slice(), shards, when_full })
+        Ok(Self { buckets, shards, when_full })
     }
 
     /// Where a cell of the key with this hash lives. The high bits choose the bucket and the low bits are
@@ -167,10 +175,21 @@ impl Table {
         self.buckets[place.home].glance(place.name)
     }
 
-    /// The slot that bears the name. It may turn out stale: a claim under way, or gone.
+    /// The slot that bears the name and is live. It may turn out stale all the same.
     pub(crate) fn find(&self, place: Place) -> Option<SlotRef<'_>> {
         let in_partner = || self.buckets[self.partner(place.name, place.home)].find(place.name);
-        self.buckets[place.home].find(place.name).or_else(in_partner)
+        let found = self.buckets[place.home].find(place.name).or_else(in_partner)?;
+        if found.state().is_live_under(found.owner()) { Some(found) } else { self.find_behind(place) }
+    }
+
+    /// The live slot of a key that has left its name on another one too: a claim given up halfway, or an
+    /// entry that was sealed and that nobody has claimed since.
+    #[cold]
+    fn find_behind(&self, place: Place) -> Option<SlotRef<'_>> {
+        match self.census(place).mine {
+            Some(Mine::Live(slot)) => Some(slot),
+            _ => None,
+        }
     }
 
     /// The slot of a key that `find` did not find, or found stale: its own if it has one after all, else one
@@ -179,25 +198,33 @@ impl Table {
     pub(crate) fn claim(&self, place: Place, now_ns: u64, worth: &impl Worth) -> Result<SlotRef<'_>, NoRoom> {
         let mut may_displace = true;
         loop {
-            let survey = self.survey(place, worth);
-            match survey.mine {
+            let census = self.census(place);
+            let room = match census.mine {
                 Some(Mine::Live(slot)) => return Ok(slot),
                 Some(Mine::Pending(slot)) => match self.settle(place, slot, now_ns) {
                     Some(slot) => return Ok(slot),
                     None => continue,
                 },
-                None => {}
-            }
-            let (slot, seen) = match survey.room(may_displace) {
-                Some(Room::Free(slot, seen)) => (slot, seen),
-                Some(Room::Pending(slot, seen)) => {
-                    // Once a call, so that two keys cannot displace each other for ever.
-                    may_displace = false;
-                    (slot, seen)
-                }
-                None => match self.make_room(place, &survey, now_ns, worth)? {
-                    Some((slot, seen)) => (slot, seen),
-                    None => continue,
+                None => census.vacancy(),
+            };
+            let (slot, seen) = match room {
+                Some(vacant) => vacant,
+                None => match self.survey(place, worth) {
+                    // Brought in by somebody else since the census.
+                    Survey { has_mine: true, .. } => continue,
+                    Survey { free: Some(free), .. } => free,
+                    Survey { worthless: Some(worthless), .. } => worthless,
+                    Survey { pending: Some(pending), .. }
+                        if may_displace && !is_broken(Fault::WaitsForClaimer) =>
+                    {
+                        // Once a call, so that two keys cannot displace each other for ever.
+                        may_displace = false;
+                        pending
+                    }
+                    Survey { least_live, .. } => match self.make_room(place, least_live, now_ns, worth)? {
+                        Some(evicted) => evicted,
+                        None => continue,
+                    },
                 },
             };
             let Some(claimed) = take(slot, seen, place.name, now_ns) else { continue };
@@ -211,12 +238,19 @@ impl Table {
     #[cfg(any(test, tollgate_loom))]
     pub(crate) fn abandon(&self, place: Place, after: TakeoverStep, now_ns: u64, worth: &impl Worth) {
         let survey = self.survey(place, worth);
-        let Some(Room::Free(slot, seen) | Room::Pending(slot, seen)) = survey.room(true) else { return };
+        let room = self.census(place).vacancy().or(survey.free).or(survey.worthless).or(survey.pending);
+        let Some((slot, seen)) = room else { return };
         match after {
             TakeoverStep::Seal if seen.is_sealed_after(slot.owner()) => {}
             TakeoverStep::Seal => drop(slot.seal(seen, now_ns)),
             TakeoverStep::Claim => drop(take(slot, seen, place.name, now_ns)),
         }
+    }
+
+    /// The numbers of a place's two buckets, and its preferred way, for models that fill them.
+    #[cfg(tollgate_loom)]
+    pub(crate) fn placement(&self, place: Place) -> (usize, usize, usize) {
+        (place.home, self.partner(place.name, place.home), place.name.preferred_way())
     }
 
     /// Both buckets of a key; the same one twice where there is only one.
@@ -226,34 +260,53 @@ impl Table {
         std::iter::once(&*self.buckets[place.home]).chain(second)
     }
 
-    fn survey<'a>(&'a self, place: Place, worth: &impl Worth) -> Survey<'a> {
-        let name = place.name;
-        let mut survey = Survey::default();
+    /// Looks at the owners alone, which is all it takes while there are slots that nobody has.
+    fn census(&self, place: Place) -> Census<'_> {
+        let mut census = Census::default();
         for (choice, bucket) in self.candidates(place).enumerate() {
             for way in 0..WAYS {
-                let (slot, state) = bucket.read(way);
+                let slot = bucket.slot(way);
                 let owner = slot.owner();
-                if state.is_live_under(owner) {
-                    if owner.is(name) {
-                        survey.mine = Some(Mine::Live(slot));
-                        return survey;
+                if owner.is_nobody() {
+                    census.vacant_count[choice] += 1;
+                    if census.vacant[choice].is_none() || way == place.name.preferred_way() {
+                        census.vacant[choice] = Some(slot);
                     }
+                } else if owner.is(place.name) {
+                    match slot.state() {
+                        state if state.is_live_under(owner) => {
+                            return Census { mine: Some(Mine::Live(slot)), ..census };
+                        }
+                        state if state.is_sealed_under(owner) && census.mine.is_none() => {
+                            census.mine = Some(Mine::Pending(slot));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        census
+    }
+
+    /// Looks at the states too, for a slot whose owner would not miss it, or the one who would miss it least.
+    fn survey(&self, place: Place, worth: &impl Worth) -> Survey<'_> {
+        let mut survey = Survey::default();
+        for bucket in self.candidates(place) {
+            for way in 0..WAYS {
+                let slot = bucket.slot(way);
+                let (owner, state) = (slot.owner(), slot.state());
+                if owner.is(place.name) && (state.is_live_under(owner) || state.is_sealed_under(owner)) {
+                    survey.has_mine = true;
+                } else if state.is_live_under(owner) {
                     match worth.reset_ns(owner.cell(), state.payload()) {
                         0 => survey.worthless = survey.worthless.or(Some((slot, state))),
+                        _ if is_broken(Fault::ForgetsDebt) => survey.worthless = Some((slot, state)),
                         reset_ns => survey.see_live(slot, state, reset_ns),
                     }
-                } else if state.is_sealed_after(owner) || (state.is_sealed_under(owner) && owner.is_nobody())
-                {
-                    survey.empty_count[choice] += 1;
-                    if survey.empty[choice].is_none() || way == name.preferred_way() {
-                        survey.empty[choice] = Some((slot, state));
-                    }
+                } else if state.is_sealed_after(owner) {
+                    survey.free = Some((slot, state));
                 } else if state.is_sealed_under(owner) {
-                    if owner.is(name) {
-                        survey.mine = survey.mine.or(Some(Mine::Pending(slot)));
-                    } else {
-                        survey.pending = Some((slot, state));
-                    }
+                    survey.pending = Some((slot, state));
                 }
                 // Anything else was read at two moments, and is somebody's.
             }
@@ -278,7 +331,7 @@ impl Table {
         let mut after_mine = false;
         for bucket in self.candidates(place) {
             for way in 0..WAYS {
-                let (other, state) = bucket.read(way);
+                let other = bucket.slot(way);
                 if other.is_same_place(mine) {
                     after_mine = true;
                     continue;
@@ -286,6 +339,7 @@ impl Table {
                 if !other.owner().is(place.name) {
                     continue;
                 }
+                let state = other.state();
                 let (live, pending) =
                     (state.is_live_under(other.owner()), state.is_sealed_under(other.owner()));
                 if live || (pending && !after_mine) {
@@ -304,13 +358,14 @@ impl Table {
     fn make_room<'a>(
         &self,
         place: Place,
-        survey: &Survey<'a>,
+        least_live: Option<(SlotRef<'a>, State, u64)>,
         now_ns: u64,
         worth: &impl Worth,
     ) -> Result<Option<(SlotRef<'a>, State)>, NoRoom> {
         let counters = &self.shards[place.home / self.buckets.len().div_ceil(self.shards.len())];
-        let wait_ns = survey.least_live.map_or(0, |(_, _, reset_ns)| reset_ns);
-        match (self.when_full, survey.least_live) {
+        // Should every candidate be a claim under way, there will be room in an instant.
+        let wait_ns = least_live.map_or(1, |(_, _, reset_ns)| reset_ns);
+        match (self.when_full, least_live) {
             (WhenFull::Evict, Some((slot, state, _))) => {
                 let spent = worth.spent(slot.owner().cell(), state.payload());
                 Ok(slot.seal(state, now_ns).map(|sealed| {
@@ -350,18 +405,18 @@ impl Table {
         let mut keys = 0;
         for (index, bucket) in self.buckets.iter().enumerate() {
             for way in 0..WAYS {
-                let (slot, state) = bucket.read(way);
-                if !is_live(slot, state) {
+                let slot = bucket.slot(way);
+                if !is_live(slot, slot.state()) {
                     continue;
                 }
                 // A key with several entries counts at the one with the lowest cell.
                 let (name, cell) = (slot.owner().name(), slot.owner().cell());
                 let counted_elsewhere = cell > 0
                     && self.candidates(Place { name, home: index }).any(|bucket| {
-                        (0..WAYS).map(|way| bucket.read(way)).any(|(other, state)| {
+                        (0..WAYS).map(|way| bucket.slot(way)).any(|other| {
                             other.owner().name().tag() == name.tag()
                                 && other.owner().cell() < cell
-                                && is_live(other, state)
+                                && is_live(other, other.state())
                         })
                     });
                 keys += usize::from(!counted_elsewhere);
@@ -398,9 +453,17 @@ pub enum TakeoverStep {
 fn take<'a>(slot: SlotRef<'a>, seen: State, name: Name, now_ns: u64) -> Option<SlotRef<'a>> {
     let sealed = match seen {
         sealed if sealed.is_sealed_after(slot.owner()) => sealed,
-        // The broken variant goes by what it saw, and leaves the old owner's state open to late charges.
-        _ if is_broken(Fault::NoSeal) => State::sealing(slot.owner(), now_ns),
-        worthless => slot.seal(worthless, now_ns)?,
+        // The broken variant goes by what it saw, and loses what the old owner has spent since.
+        _ if is_broken(Fault::NoSeal) => {
+            let claimed = slot.claim(name, State::sealing(slot.owner(), now_ns))?;
+            let _lost = slot.seal(slot.state(), now_ns);
+            return Some(claimed);
+        }
+        seen if seen.is_live_under(slot.owner()) || seen.is_sealed_under(slot.owner()) => {
+            slot.seal(seen, now_ns)?
+        }
+        // Read at two moments: the state is a later owner's, who would lose what it has spent.
+        _ => return None,
     };
     slot.claim(name, sealed)
 }
@@ -423,25 +486,38 @@ enum Mine<'a> {
     Pending(SlotRef<'a>),
 }
 
-enum Room<'a> {
-    /// Empty, or live and worth nothing.
-    Free(SlotRef<'a>, State),
-    /// Claimed by another key and not committed: somebody is slow, or was stopped for ever.
-    Pending(SlotRef<'a>, State),
+/// What a look at the owners in a key's two buckets found.
+#[derive(Default)]
+struct Census<'a> {
+    mine: Option<Mine<'a>>,
+    /// A slot of each bucket that nobody has, and how many there are.
+    vacant: [Option<SlotRef<'a>>; 2],
+    vacant_count: [usize; 2],
 }
 
-/// What a look at a key's two buckets found.
+impl<'a> Census<'a> {
+    /// A vacant slot in the home bucket while that is nearly empty, else in the emptier of the two.
+    fn vacancy(&self) -> Option<(SlotRef<'a>, State)> {
+        let [home, other] = self.vacant;
+        let home_first =
+            self.vacant_count[0] > WAYS - HOME_FIRST || self.vacant_count[0] >= self.vacant_count[1];
+        let slot = if home_first { home } else { other }?;
+        Some((slot, slot.state()))
+    }
+}
+
+/// What a look at the states in a key's two buckets found.
 #[derive(Default)]
 struct Survey<'a> {
-    mine: Option<Mine<'a>>,
-    /// An empty slot of each bucket, and how many there are.
-    empty: [Option<(SlotRef<'a>, State)>; 2],
-    empty_count: [usize; 2],
-    /// A live slot that is worth nothing.
+    /// Whether one of the slots is the key's own after all.
+    has_mine: bool,
+    /// A slot that was sealed and not claimed.
+    free: Option<(SlotRef<'a>, State)>,
+    /// A live slot that is worth nothing. Taken last of those: its key may come again.
     worthless: Option<(SlotRef<'a>, State)>,
-    /// A claim of another key.
+    /// A claim that is not committed: somebody is slow, or was stopped for ever.
     pending: Option<(SlotRef<'a>, State)>,
-    /// The live entry that is nearest to fresh.
+    /// The live slot that is nearest to fresh, and how near.
     least_live: Option<(SlotRef<'a>, State, u64)>,
 }
 
@@ -450,18 +526,5 @@ impl<'a> Survey<'a> {
         if self.least_live.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
             self.least_live = Some((slot, state, reset_ns));
         }
-    }
-
-    fn room(&self, may_displace: bool) -> Option<Room<'a>> {
-        let home_first =
-            self.empty_count[0] > WAYS - HOME_FIRST || self.empty_count[0] >= self.empty_count[1];
-        let [home, other] = self.empty;
-        let empty = if home_first { home.or(other) } else { other.or(home) };
-        // Empty ones first: a worthless entry's key may come again, and would have to be taken in anew.
-        if let Some((slot, state)) = empty.or(self.worthless) {
-            return Some(Room::Free(slot, state));
-        }
-        let (slot, state) = self.pending.filter(|_| may_displace)?;
-        Some(Room::Pending(slot, state))
     }
 }

@@ -2,16 +2,18 @@
 
 use super::word::{Name, Owner, State};
 use crate::charge::{Cell, Stale};
+#[cfg(any(test, tollgate_loom))]
+use crate::sync::first_generation;
 use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
-use crossbeam_utils::CachePadded;
 
 /// Slots in a bucket. Two under the model checker, where a full bucket has to be reachable.
 pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
 
-/// Eight owners on one line and their states on the next.
+/// Eight slots on two cache lines, the two words of a slot side by side, so that a slot found at a glance
+/// costs one line.
 ///
-/// The two words of slot `i` are `owners[i]` and `states[i]`. With `g` the owner's generation, these are all
-/// the combinations there are, and every change between them is one compare-exchange:
+/// With `g` the owner's generation, these are all the combinations there are, and every change between them
+/// is one compare-exchange:
 ///
 /// | owner | state | meaning | next |
 /// |---|---|---|---|
@@ -27,16 +29,25 @@ pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
 /// the state in generation `g` proves that the owner was still `(K, g)` at that instant: a late one fails.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    owners: [AtomicU64; WAYS],
-    states: [AtomicU64; WAYS],
+    slots: [Slot; WAYS],
+}
+
+#[derive(Debug)]
+struct Slot {
+    owner: AtomicU64,
+    state: AtomicU64,
 }
 
 impl Bucket {
-    pub(crate) fn new() -> CachePadded<Self> {
-        CachePadded::new(Self {
-            owners: std::array::from_fn(|_| AtomicU64::new(0)),
-            states: std::array::from_fn(|_| AtomicU64::new(0)),
-        })
+    #[cfg(any(test, tollgate_loom))]
+    pub(crate) fn new() -> Self {
+        let owner = Owner(first_generation());
+        Self {
+            slots: std::array::from_fn(|_| Slot {
+                owner: AtomicU64::new(owner.0),
+                state: AtomicU64::new(State::empty(owner).0),
+            }),
+        }
     }
 
     /// The slot of the name's choice, if it bears the name.
@@ -51,9 +62,9 @@ impl Bucket {
     #[inline]
     pub(crate) fn find(&self, name: Name) -> Option<SlotRef<'_>> {
         let mut place = WAYS;
-        for (way, owner) in self.owners.iter().enumerate() {
+        for (way, slot) in self.slots.iter().enumerate() {
             // Relaxed: the match is read again below.
-            place = if Owner(owner.load(Ordering::Relaxed)).is(name) { way } else { place };
+            place = if Owner(slot.owner.load(Ordering::Relaxed)).is(name) { way } else { place };
         }
         if place == WAYS {
             return None;
@@ -63,23 +74,24 @@ impl Bucket {
     }
 
     #[inline(always)]
-    fn slot(&self, way: usize) -> SlotRef<'_> {
+    pub(crate) fn slot(&self, way: usize) -> SlotRef<'_> {
         // Acquire: the state is read after the owner, and never one older than that owner's seal.
-        let owner = Owner(self.owners[way].load(Ordering::Acquire));
-        SlotRef { owner_word: &self.owners[way], state_word: &self.states[way], owner, may_commit: false }
+        let slot = &self.slots[way];
+        let owner = Owner(slot.owner.load(Ordering::Acquire));
+        SlotRef { owner_word: &slot.owner, state_word: &slot.state, owner, may_commit: false }
     }
 
-    /// What a slot holds.
-    pub(crate) fn read(&self, way: usize) -> (SlotRef<'_>, State) {
-        let slot = self.slot(way);
-        (slot, slot.state())
+    /// Has the system provide the page that the bucket is on, before anybody waits for it.
+    pub(crate) fn bring_in(&self) {
+        // Relaxed: writes what is there already.
+        let _unchanged = self.slots[0].owner.fetch_add(0, Ordering::Relaxed);
     }
 
     /// Brings both lines of the bucket towards the core, by reading a word of each.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         // Relaxed: the values are not used.
-        self.owners[0].load(Ordering::Relaxed) ^ self.states[0].load(Ordering::Relaxed)
+        self.slots[0].owner.load(Ordering::Relaxed) ^ self.slots[WAYS - 1].owner.load(Ordering::Relaxed)
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::algorithm::{PAYLOAD_BITS, PAYLOAD_MASK};
+use crate::sync::generation_kept;
 
 /// Of a key's hash, beside those that choose its buckets.
 pub(crate) const TAG_BITS: u32 = 35;
@@ -53,7 +54,7 @@ impl Name {
     /// The owner word of this name in the generation that the slot's state has reached.
     pub(crate) fn in_generation_of(self, state: State, previous: Owner) -> Owner {
         let next = previous.next_generation();
-        debug_assert_eq!(next & STAMP_GENERATION_MASK, state.generation());
+        debug_assert_eq!(stamped(next), state.generation());
         Owner(self.0 | next)
     }
 }
@@ -91,8 +92,14 @@ impl Owner {
     /// The top byte of a state that this owner has committed to.
     #[inline]
     fn live_stamp(self) -> u64 {
-        (self.generation() & STAMP_GENERATION_MASK) << 1 | 1
+        stamped(self.generation()) << 1 | 1
     }
+}
+
+/// What a state word keeps of a generation.
+#[inline(always)]
+fn stamped(generation: u64) -> u64 {
+    generation & STAMP_GENERATION_MASK & generation_kept()
 }
 
 /// A slot's state word.
@@ -100,6 +107,12 @@ impl Owner {
 pub(crate) struct State(pub(crate) u64);
 
 impl State {
+    /// The state of a slot that has been nobody's since `owner`'s generation began.
+    #[cfg(any(test, tollgate_loom))]
+    pub(crate) fn empty(owner: Owner) -> Self {
+        Self(stamped(owner.generation()) << 1 << PAYLOAD_BITS)
+    }
+
     /// A state in which `owner` has spent something.
     #[inline]
     pub(crate) fn live(owner: Owner, payload: u64) -> Self {
@@ -111,7 +124,7 @@ impl State {
     pub(crate) fn sealing(owner: Owner, now_ns: u64) -> Self {
         let next = owner.next_generation();
         let payload = (now_ns << GENERATION_BITS | next) & PAYLOAD_MASK;
-        Self((next & STAMP_GENERATION_MASK) << 1 << PAYLOAD_BITS | payload)
+        Self(stamped(next) << 1 << PAYLOAD_BITS | payload)
     }
 
     #[inline]
@@ -132,7 +145,7 @@ impl State {
     /// Whether the slot was sealed against `owner` and waits for its next.
     #[inline]
     pub(crate) fn is_sealed_after(self, owner: Owner) -> bool {
-        self.0 >> PAYLOAD_BITS == (owner.next_generation() & STAMP_GENERATION_MASK) << 1
+        self.0 >> PAYLOAD_BITS == stamped(owner.next_generation()) << 1
     }
 
     fn generation(self) -> u64 {
