@@ -47,16 +47,17 @@ pub(crate) trait Cells {
     fn glance(&self, index: usize) -> Option<Self::Cell<'_>>;
     /// A cell, if it is there; it may still turn out stale.
     fn find(&self, index: usize) -> Option<Self::Cell<'_>>;
-    /// A cell to charge, with room made for it where it was missing or stale.
-    fn claim(&self, index: usize, now_ns: u64) -> Result<Self::Cell<'_>, NoRoom>;
+    /// A cell to charge, with room made for it where it was missing or stale. `may_displace` is the leave to
+    /// take the room from another key that is about to have it.
+    fn claim(&self, index: usize, now_ns: u64, may_displace: &mut bool) -> Result<Self::Cell<'_>, NoRoom>;
     /// The time.
     fn now_ns(&self) -> u64;
 }
 
 /// Why nothing was spent.
 enum Refusal {
-    /// It does not fit what the word says.
-    Word(u64),
+    /// It does not fit what the word says at this time.
+    Word { word: u64, at_ns: u64 },
     /// The table has no room for the key.
     NoRoom { wait_ns: u64 },
 }
@@ -134,20 +135,22 @@ fn acquire_bucket<'a, C: Cells>(
     cost: u64,
 ) -> Decision {
     let Bucket { plan, name } = policy.bucket;
-    let (outcome, view) = match spend_word(plan, 0, cells, found, now_ns, cost) {
-        Ok(charge) => (Outcome::Allowed, View::Gcra(plan, charge.word)),
-        Err(Refusal::Word(word)) => (Outcome::Denied, View::Gcra(plan, word)),
-        Err(Refusal::NoRoom { wait_ns }) => (Outcome::Denied, View::NoRoom { limit: plan.burst, wait_ns }),
+    let (outcome, view, at_ns) = match spend_word(plan, 0, cells, found, now_ns, cost) {
+        Ok(charge) => (Outcome::Allowed, View::Gcra(plan, charge.word), charge.at_ns),
+        Err(Refusal::Word { word, at_ns }) => (Outcome::Denied, View::Gcra(plan, word), at_ns),
+        Err(Refusal::NoRoom { wait_ns }) => {
+            (Outcome::Denied, View::NoRoom { limit: plan.burst, wait_ns }, now_ns)
+        }
     };
-    Decision::new(outcome, 0, name, view, now_ns, cost)
+    Decision::new(outcome, 0, name, view, at_ns, cost)
 }
 
 /// The general case: other algorithms, several rules, a cost of nothing or one that never fits.
 #[inline(never)]
 fn acquire_all(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
     let rules = &policy.rules;
-    // One rule alone is its own look.
-    let alone = rules.len() == 1 && cost.wrapping_sub(1) < rules[0].plan.limit();
+    // One word alone is its own look.
+    let alone = policy.cells == 1 && cost.wrapping_sub(1) < rules[0].plan.limit();
     if !alone {
         let look = peek_all(rules, cells, now_ns, cost);
         if look.is_denied() || cost == 0 {
@@ -158,18 +161,19 @@ fn acquire_all(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) ->
     let mut tokens = Tokens::default();
     let mut tightest = None;
     for (index, rule) in rules.iter().enumerate() {
-        match spend(rule, cells, now_ns, cost, &mut charges[index], &mut tokens) {
+        let charge = &mut charges[index];
+        match spend(rule, cells, now_ns, cost, charge, &mut tokens) {
             Ok(view) => {
-                let decision = Decision::new(Outcome::Allowed, index, rule.name, view, now_ns, cost);
-                tightest = Some(tighter(tightest, decision, now_ns));
+                let decision = Decision::new(Outcome::Allowed, index, rule.name, view, charge.at_ns, cost);
+                tightest = Some(tighter(tightest, decision));
             }
-            Err(view) => {
+            Err((view, at_ns)) => {
                 if !is_broken(Fault::NoHandBack) {
                     for (charged, charge) in rules[..index].iter().zip(charges) {
                         hand_back(charged, cells, cost, charge, &tokens);
                     }
                 }
-                return Decision::new(Outcome::Denied, index, rule.name, view, now_ns, cost);
+                return Decision::new(Outcome::Denied, index, rule.name, view, at_ns, cost);
             }
         }
     }
@@ -191,55 +195,56 @@ fn peek_all(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) 
         let decision = peek_rule(index, rule, cells, now_ns, cost);
         worst = match decision.outcome() {
             Outcome::NeverFits => decision,
-            _ => tighter(Some(worst), decision, now_ns),
+            _ => tighter(Some(worst), decision),
         };
     }
     worst
 }
 
 fn peek_rule(index: usize, rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
-    let view = view(rule, cells, now_ns, cost.min(rule.plan.limit()));
-    let outcome = if cost > rule.plan.limit() {
+    let limit = rule.plan.limit();
+    let (view, at_ns) = look(rule, cells, now_ns, cost.min(limit));
+    let outcome = if cost > limit {
         Outcome::NeverFits
-    } else if cost == 0 || view.wait_ns(now_ns, cost) == 0 {
+    } else if cost == 0 || view.wait_ns(at_ns, cost) == 0 {
         Outcome::Allowed
     } else {
         Outcome::Denied
     };
-    Decision::new(outcome, index, rule.name, view, now_ns, cost)
+    Decision::new(outcome, index, rule.name, view, at_ns, cost)
 }
 
 /// The one of two decisions that binds more; the earlier rule where they are equal.
-fn tighter(first: Option<Decision>, second: Decision, now_ns: u64) -> Decision {
+fn tighter(first: Option<Decision>, second: Decision) -> Decision {
     let Some(first) = first else { return second };
     let second_binds = match (first.is_allowed(), second.is_allowed()) {
-        (true, true) => {
-            second.view().headroom(now_ns).compare(first.view().headroom(now_ns)) == Ordering::Less
-        }
-        (false, false) => {
-            second.view().wait_ns(now_ns, second.cost()) > first.view().wait_ns(now_ns, first.cost())
-        }
+        (true, true) => second.headroom().compare(first.headroom()) == Ordering::Less,
+        (false, false) => second.retry_after() > first.retry_after(),
         (first_allowed, _) => first_allowed,
     };
     if second_binds { second } else { first }
 }
 
-/// The payload of a cell; a cell that is not there, or no longer the key's, is worth a fresh one.
-fn payload(cells: &impl Cells, index: usize, fresh: impl Fn() -> u64) -> u64 {
-    match cells.find(index).map(|cell| cell.load(&fresh)) {
-        Some(Ok((_, payload))) => payload,
-        Some(Err(Stale)) | None => fresh(),
+/// What one rule's state is, and at which time that was found.
+fn look(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> (View, u64) {
+    match rule.plan {
+        Plan::Gcra(plan) => look_at_word(plan, rule, cells, now_ns),
+        Plan::FixedWindow(plan) => look_at_word(plan, rule, cells, now_ns),
+        Plan::SlidingWindow(plan) => look_at_word(plan, rule, cells, now_ns),
+        Plan::SlidingLog(plan) => look_at_log(plan, rule.first_cell, cells, now_ns, cost),
     }
 }
 
-/// What one rule's state is now.
-fn view(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> View {
-    let word = || payload(cells, rule.first_cell, || rule.plan.fresh(now_ns));
-    match rule.plan {
-        Plan::Gcra(plan) => View::Gcra(plan, word()),
-        Plan::FixedWindow(plan) => View::FixedWindow(plan, word()),
-        Plan::SlidingWindow(plan) => View::SlidingWindow(plan, word()),
-        Plan::SlidingLog(plan) => look_at_log(plan, rule.first_cell, cells, now_ns, cost),
+fn look_at_word(step: impl Step, rule: &CompiledRule, cells: &impl Cells, now_ns: u64) -> (View, u64) {
+    let (at_ns, word) = undoubted(step, payload(step, rule.first_cell, cells, now_ns), now_ns, cells);
+    (View::of_word(&rule.plan, word), at_ns)
+}
+
+/// The payload of a cell; a cell that is not there, or no longer the key's, is worth a fresh one.
+fn payload(step: impl Step, index: usize, cells: &impl Cells, now_ns: u64) -> u64 {
+    match cells.find(index).map(|cell| cell.load(|| step.fresh(now_ns))) {
+        Some(Ok((_, payload))) => payload,
+        Some(Err(Stale)) | None => step.fresh(now_ns),
     }
 }
 
@@ -251,7 +256,7 @@ fn spend(
     cost: u64,
     charge: &mut Charge,
     tokens: &mut Tokens,
-) -> Result<View, View> {
+) -> Result<View, (View, u64)> {
     let index = rule.first_cell;
     let spent = match rule.plan {
         Plan::Gcra(plan) => spend_word(plan, index, cells, cells.find(index), now_ns, cost),
@@ -262,19 +267,13 @@ fn spend(
             return spend_tokens(plan, index, cells, now_ns, cost, tokens);
         }
     };
-    let view = |word| match rule.plan {
-        Plan::Gcra(plan) => View::Gcra(plan, word),
-        Plan::FixedWindow(plan) => View::FixedWindow(plan, word),
-        Plan::SlidingWindow(plan) => View::SlidingWindow(plan, word),
-        Plan::SlidingLog(plan) => View::NoRoom { limit: plan.limit, wait_ns: 0 },
-    };
     match spent {
         Ok(made) => {
             *charge = made;
-            Ok(view(made.word))
+            Ok(View::of_word(&rule.plan, made.word))
         }
-        Err(Refusal::Word(word)) => Err(view(word)),
-        Err(Refusal::NoRoom { wait_ns }) => Err(View::NoRoom { limit: rule.plan.limit(), wait_ns }),
+        Err(Refusal::Word { word, at_ns }) => Err((View::of_word(&rule.plan, word), at_ns)),
+        Err(Refusal::NoRoom { wait_ns }) => Err((View::NoRoom { limit: rule.plan.limit(), wait_ns }, now_ns)),
     }
 }
 
@@ -285,23 +284,35 @@ fn spend_word<'a, C: Cells>(
     index: usize,
     cells: &'a C,
     mut found: Option<C::Cell<'a>>,
-    now_ns: u64,
+    mut now_ns: u64,
     cost: u64,
 ) -> Result<Charge, Refusal> {
+    let mut may_displace = true;
     loop {
         let cell = match found {
             Some(cell) => cell,
-            None => match cells.claim(index, now_ns) {
-                Ok(cell) => cell,
-                Err(NoRoom::Allow) => return Ok(Charge { word: step.fresh(now_ns), at_ns: now_ns }),
+            None => match cells.claim(index, now_ns, &mut may_displace) {
+                Ok(cell) => {
+                    // Since the time was read, the key may have come, spent and been forgotten. What it spends
+                    // now would be back too early, if it counted from then.
+                    if !is_broken(Fault::TrustsOldTime) {
+                        now_ns = now_ns.max(cells.now_ns());
+                    }
+                    cell
+                }
+                Err(NoRoom::Allow) => {
+                    return Ok(Charge { word: step.fresh(now_ns), at_ns: now_ns, uncounted: true });
+                }
                 Err(NoRoom::Deny { wait_ns }) => return Err(Refusal::NoRoom { wait_ns }),
             },
         };
         while let Ok((stored, word)) = cell.load(|| step.fresh(now_ns)) {
             let (at_ns, word) = undoubted(step, word, now_ns, cells);
-            let Some(word) = step.admit(word, at_ns, cost) else { return Err(Refusal::Word(word)) };
-            if cell.replace(stored, word) {
-                return Ok(Charge { word, at_ns });
+            let Some(next) = step.admit(word, at_ns, cost) else {
+                return Err(Refusal::Word { word, at_ns });
+            };
+            if cell.replace(stored, next) {
+                return Ok(Charge { word: next, at_ns, uncounted: false });
             }
         }
         found = None;
@@ -332,6 +343,9 @@ fn update(cells: &impl Cells, index: usize, change: impl Fn(u64, u64) -> u64) {
 
 /// Undoes what this request spent under one rule.
 fn hand_back(rule: &CompiledRule, cells: &impl Cells, cost: u64, charge: Charge, tokens: &Tokens) {
+    if charge.uncounted {
+        return;
+    }
     let index = rule.first_cell;
     match rule.plan {
         Plan::Gcra(plan) => update(cells, index, |word, now_ns| plan.hand_back(word, now_ns, cost, charge)),
@@ -372,8 +386,8 @@ pub(crate) fn reset(policy: &Compiled, cells: &impl Cells) {
 struct Tokens([u64; CELLS_MAX / 64]);
 
 impl Tokens {
-    fn add(&mut self, index: usize) {
-        self.0[index / 64] |= 1 << (index % 64);
+    fn add(&mut self, index: usize, charge: Charge) {
+        self.0[index / 64] |= u64::from(!charge.uncounted) << (index % 64);
     }
 
     fn has(&self, index: usize) -> bool {
@@ -381,9 +395,13 @@ impl Tokens {
     }
 }
 
-fn look_at_log(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64, cost: u64) -> View {
-    let words = (first..first + plan.words()).map(|index| payload(cells, index, || plan.token.fresh(now_ns)));
-    View::SlidingLog(plan.look(words, now_ns, cost))
+fn look_at_log(plan: SlidingLog, first: usize, cells: &impl Cells, now_ns: u64, cost: u64) -> (View, u64) {
+    let row = first..first + plan.words();
+    let word = |index| payload(plan.token, index, cells, now_ns);
+    // As for a single word: if one is doubtful, a later time decides.
+    let doubtful = row.clone().any(|index| plan.token.is_doubtful(word(index), now_ns));
+    let at_ns = if doubtful && !is_broken(Fault::TrustsOldTime) { cells.now_ns() } else { now_ns };
+    (View::SlidingLog(plan.look(row.map(word), at_ns, cost)), at_ns)
 }
 
 /// Takes `cost` rested tokens of a log, or none.
@@ -394,7 +412,7 @@ fn spend_tokens(
     now_ns: u64,
     cost: u64,
     tokens: &mut Tokens,
-) -> Result<View, View> {
+) -> Result<View, (View, u64)> {
     let mut taken = 0;
     // One round over the row sees every token. One that another request took first counts as its success,
     // not as ours to wait for.
@@ -403,14 +421,14 @@ fn spend_tokens(
             break;
         }
         match spend_word(plan.token, index, cells, cells.find(index), now_ns, 1) {
-            Ok(_) => {
-                tokens.add(index);
+            Ok(charge) => {
+                tokens.add(index, charge);
                 taken += 1;
             }
-            Err(Refusal::Word(_)) => {}
+            Err(Refusal::Word { .. }) => {}
             Err(Refusal::NoRoom { wait_ns }) => {
                 hand_back_tokens(plan, first, cells, now_ns, tokens);
-                return Err(View::NoRoom { limit: plan.limit, wait_ns });
+                return Err((View::NoRoom { limit: plan.limit, wait_ns }, now_ns));
             }
         }
     }
@@ -420,11 +438,13 @@ fn spend_tokens(
         }
         return Err(match look_at_log(plan, first, cells, now_ns, cost) {
             // Others have handed back meanwhile: it would fit by now, so come back at once.
-            View::SlidingLog(view) => View::SlidingLog(LogView { wait_ns: view.wait_ns.max(1), ..view }),
-            view => view,
+            (View::SlidingLog(view), at_ns) => {
+                (View::SlidingLog(LogView { wait_ns: view.wait_ns.max(1), ..view }), at_ns)
+            }
+            other => other,
         });
     }
-    Ok(look_at_log(plan, first, cells, now_ns, 0))
+    Ok(look_at_log(plan, first, cells, now_ns, 0).0)
 }
 
 /// Rests the tokens of one log that this request took at `at_ns`.
@@ -439,7 +459,8 @@ fn hand_back_tokens(plan: SlidingLog, first: usize, cells: &impl Cells, at_ns: u
             continue;
         }
         // A refund that was meant for an earlier request may have rested ours, as the newest; then that
-        // earlier one is still to be undone. After a window ours has come back by itself, and nothing is.
+        // earlier one is still to be undone. A token for which room had to be made bears a later time, and
+        // is the newest itself. After a window ours has come back by itself, and nothing is.
         missing += u64::from(plan.token.reset_ns(ours, cells.now_ns()) > 0);
     }
     rest_newest(plan, first, cells, missing, Some(ours));

@@ -1,6 +1,6 @@
 //! The whole answer to one request, kept as raw values and computed only when asked.
 
-use crate::algorithm::{FixedWindow, Gcra, Headroom, LogView, SlidingWindow, Step};
+use crate::algorithm::{FixedWindow, Gcra, Headroom, LogView, Plan, SlidingWindow, Step};
 use std::fmt;
 use std::time::Duration;
 
@@ -31,6 +31,17 @@ pub(crate) enum View {
 }
 
 impl View {
+    /// The view of a plan that keeps its state in one word.
+    pub(crate) fn of_word(plan: &Plan, word: u64) -> Self {
+        match *plan {
+            Plan::Gcra(plan) => Self::Gcra(plan, word),
+            Plan::FixedWindow(plan) => Self::FixedWindow(plan, word),
+            Plan::SlidingWindow(plan) => Self::SlidingWindow(plan, word),
+            // A single token of a log is a bucket of its own.
+            Plan::SlidingLog(plan) => Self::Gcra(plan.token, word),
+        }
+    }
+
     fn limit(&self) -> u64 {
         match self {
             Self::Gcra(plan, _) => plan.burst,
@@ -122,8 +133,13 @@ impl Decision {
         Self { outcome, rule: index as u8, name, now_ns, cost, view }
     }
 
-    pub(crate) fn view(&self) -> &View {
-        &self.view
+    /// The time that was decided by.
+    pub(crate) fn at_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    pub(crate) fn headroom(&self) -> Headroom {
+        self.view.headroom(self.now_ns)
     }
 
     /// Whether the request may pass.
@@ -156,7 +172,7 @@ impl Decision {
     /// The largest cost that would still pass under the binding rule, after this request.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.view.headroom(self.now_ns).remaining()
+        self.headroom().remaining()
     }
 
     /// How long until the same request fits, if nobody else spends: exact to the nanosecond.

@@ -143,7 +143,7 @@ impl Cells for Gate {
     }
 
     // Never called: a gate's cells are always there, and always its own.
-    fn claim(&self, index: usize, _now_ns: u64) -> Result<&AtomicU64, NoRoom> {
+    fn claim(&self, index: usize, _now_ns: u64, _may_displace: &mut bool) -> Result<&AtomicU64, NoRoom> {
         self.find(index).ok_or(NoRoom::Allow)
     }
 }

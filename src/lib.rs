@@ -26,6 +26,6 @@ pub use table::WhenFull;
 #[doc(hidden)]
 pub mod model {
     pub use crate::sync::Fault;
-    pub use crate::sync::modelled::{with_fault, with_generations};
+    pub use crate::sync::modelled::{with_counted_loads, with_fault, with_generations};
     pub use crate::table::TakeoverStep;
 }

@@ -33,6 +33,8 @@ pub enum Fault {
     NoOwnerCheck,
     /// A slot is given to another key first, and its state sealed afterwards, whatever it is by then.
     NoSeal,
+    /// A slot's state is sealed as it is by then, and not only as it was when it was judged worthless.
+    SealsUnseen,
     /// A claim is committed without a search for twins.
     NoTwinSearch,
     /// Nothing orders a claim before the search for twins.
@@ -75,6 +77,7 @@ pub(crate) mod modelled {
     std::thread_local! {
         // Loom runs every modelled thread on the thread that called it, so one cell reaches them all.
         static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
+        static COUNTED_LOADS: Cell<bool> = const { Cell::new(false) };
         static GENERATIONS: Cell<(u64, u64)> = const { Cell::new((0, u64::MAX)) };
     }
 
@@ -109,6 +112,19 @@ pub(crate) mod modelled {
         model()
     }
 
+    /// Runs `model` with loads that conflict with each other, so that loom tries them in every order.
+    pub fn with_counted_loads<R>(model: impl FnOnce() -> R) -> R {
+        struct Restore;
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                COUNTED_LOADS.set(false);
+            }
+        }
+        let _restore = Restore;
+        COUNTED_LOADS.set(true);
+        model()
+    }
+
     pub(crate) fn first_generation() -> u64 {
         GENERATIONS.get().0
     }
@@ -118,20 +134,35 @@ pub(crate) mod modelled {
     }
 
     /// Loom's atomic, with the compare-exchange that [`Fault::LoadThenStore`] takes apart.
+    ///
+    /// Loom tries another order of two accesses only if they conflict, and compares an access with the last
+    /// one alone (0.7.2, `last_dependent_access`). So a load hides the loads of other threads before it from
+    /// the compare-exchange after it, and whole branches are never tried: of a thread that is refused by loads
+    /// alone, often all of them. Counting the loads makes them conflict ([`with_counted_loads`]). Being
+    /// relaxed, that orders nothing else; but it multiplies the executions by thirty.
     #[derive(Debug)]
-    pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
+    pub(crate) struct AtomicU64 {
+        word: loom::sync::atomic::AtomicU64,
+        loads: loom::sync::atomic::AtomicU64,
+    }
 
     impl AtomicU64 {
         pub(crate) fn new(value: u64) -> Self {
-            Self(loom::sync::atomic::AtomicU64::new(value))
+            Self {
+                word: loom::sync::atomic::AtomicU64::new(value),
+                loads: loom::sync::atomic::AtomicU64::new(0),
+            }
         }
 
         pub(crate) fn load(&self, order: Ordering) -> u64 {
-            self.0.load(order)
+            if COUNTED_LOADS.get() {
+                self.loads.fetch_add(1, Ordering::Relaxed);
+            }
+            self.word.load(order)
         }
 
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            self.0.fetch_add(value, order)
+            self.word.fetch_add(value, order)
         }
 
         pub(crate) fn compare_exchange(
@@ -142,14 +173,14 @@ pub(crate) mod modelled {
             failure: Ordering,
         ) -> Result<u64, u64> {
             if is_broken(Fault::LoadThenStore) {
-                let seen = self.0.load(failure);
+                let seen = self.load(failure);
                 if seen != current {
                     return Err(seen);
                 }
-                self.0.store(new, Ordering::Release);
+                self.word.store(new, Ordering::Release);
                 return Ok(seen);
             }
-            self.0.compare_exchange(current, new, success, failure)
+            self.word.compare_exchange(current, new, success, failure)
         }
 
         pub(crate) fn compare_exchange_weak(

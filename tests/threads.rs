@@ -172,7 +172,7 @@ fn the_bound_holds_on_the_precise_clock() {
 #[test]
 fn several_rules_hand_back_what_a_late_refusal_took() {
     for (text, first, second) in [
-        ("1/d burst 300; fixed 200/s", 300, 200),
+        ("2/d burst 300; fixed 200/s", 300, 200),
         ("fixed 300/d; fixed 200/s", 300, 200),
         ("sliding 300/5000d; log 30/s", 300, 30),
         ("log 60/d; sliding 40/s", 60, 40),

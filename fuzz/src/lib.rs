@@ -5,11 +5,16 @@ mod oracle;
 
 use arbitrary::Arbitrary;
 use oracle::harness::{Checked, Op};
+use oracle::keyed::{CheckedKeys, Crowd, Setting};
 use std::time::Duration;
 use tollgate::{Algorithm, Policy, Rule};
 
 /// A longer trace finds nothing more, and the oracle's time grows with its square.
 const OPS_MAX: usize = 64;
+/// Room for the trace before the end of time, where clocks stop and waits cannot end.
+const START_NS_MAX: u64 = u64::MAX - (1 << 58);
+/// Keys of a trace for a limiter.
+const KEYS: usize = 13;
 /// Rules of nanoseconds beside rules of hours would see more windows than a word numbers.
 const PERIOD_SEVERAL_NS_MAX: u64 = 1 << 31;
 
@@ -56,6 +61,20 @@ pub struct SeveralInput {
     ops: Vec<u32>,
 }
 
+/// A trace over a few keys in a tiny table, under up to four rules.
+#[derive(Arbitrary, Debug)]
+pub struct KeyedInput {
+    rules: [RuleInput; 4],
+    algorithms: [u8; 4],
+    rule_count: u8,
+    /// Most tables have one bucket, which the keys overfill.
+    max_keys: u8,
+    promised: bool,
+    seed: u8,
+    start_ns: u64,
+    ops: Vec<(u8, u32)>,
+}
+
 /// Runs a trace under one rule of `algorithm`.
 pub fn run_one(algorithm: Algorithm, input: &TraceInput) {
     run(&input.rule.rule(algorithm).into(), input.start_ns, &input.ops);
@@ -63,7 +82,39 @@ pub fn run_one(algorithm: Algorithm, input: &TraceInput) {
 
 /// Runs a trace under several rules.
 pub fn run_several(input: &SeveralInput) {
-    let mut rules = input.rules.iter().zip(input.algorithms).map(|(rule, algorithm)| {
+    if let Some(policy) = several(&input.rules, &input.algorithms, input.rule_count) {
+        run(&policy, input.start_ns, &input.ops);
+    }
+}
+
+/// Runs a trace over several keys, each beside its own oracle.
+pub fn run_keyed(input: &KeyedInput) {
+    let Some(policy) = several(&input.rules, &input.algorithms, input.rule_count) else { return };
+    if policy.validate().is_err() {
+        return;
+    }
+    // The promise is kept for certain only where all keys' entries fit into two buckets.
+    let words: u64 = policy.rules().iter().map(|rule| oracle::keyed::cells(rule) as u64).sum();
+    let max_keys = 1 + usize::from(input.max_keys % 8);
+    let crowd = if input.promised && words * max_keys as u64 <= 16 { Crowd::Promised } else { Crowd::Any };
+    let setting = Setting {
+        max_keys,
+        keys: KEYS,
+        crowd,
+        start_ns: input.start_ns.min(START_NS_MAX),
+        seed: input.seed.into(),
+    };
+    let ops: Vec<(usize, Op)> =
+        input.ops.iter().take(OPS_MAX).map(|&(key, bits)| (key.into(), Op::decode(bits))).collect();
+    let checked = CheckedKeys::with_history(&policy, setting, &ops).and_then(|checked| checked.check_all());
+    if let Err(why) = checked {
+        panic!("{why}");
+    }
+}
+
+/// One to four rules, unless their periods lie too far apart.
+fn several(rules: &[RuleInput; 4], algorithms: &[u8; 4], rule_count: u8) -> Option<Policy> {
+    let mut rules = rules.iter().zip(algorithms).map(|(rule, algorithm)| {
         let algorithm = match algorithm % 4 {
             0 => Algorithm::TokenBucket,
             1 => Algorithm::FixedWindow,
@@ -72,19 +123,17 @@ pub fn run_several(input: &SeveralInput) {
         };
         rule.rule(algorithm)
     });
-    let Some(first) = rules.next() else { return };
-    let policy = rules.take(usize::from(input.rule_count % 4)).fold(Policy::from(first), Policy::and);
-    if policy.rules().iter().all(|rule| rule.period() <= Duration::from_nanos(PERIOD_SEVERAL_NS_MAX)) {
-        run(&policy, input.start_ns, &input.ops);
-    }
+    let policy = Policy::from(rules.next()?);
+    let policy = rules.take(usize::from(rule_count % 4)).fold(policy, Policy::and);
+    let near = |rule: &Rule| rule.period() <= Duration::from_nanos(PERIOD_SEVERAL_NS_MAX);
+    policy.rules().iter().all(near).then_some(policy)
 }
 
 fn run(policy: &Policy, start_ns: u64, ops: &[u32]) {
     if policy.validate().is_err() {
         return;
     }
-    // Room for the trace before the end of time, where clocks stop and waits cannot end.
-    let start_ns = start_ns.min(u64::MAX - (1 << 58));
+    let start_ns = start_ns.min(START_NS_MAX);
     let ops: Vec<Op> = ops.iter().take(OPS_MAX).copied().map(Op::decode).collect();
     if let Err(why) = Checked::with_history(policy, start_ns, &ops) {
         panic!("{why}");

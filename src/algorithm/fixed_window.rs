@@ -35,7 +35,10 @@ impl FixedWindow {
             )));
         }
         let window = Window::new(window_ns);
-        Ok(Self { limit, window, count_bits, step_back: window.step_back(PAYLOAD_MASK >> count_bits) })
+        let Some(step_back) = window.step_back(PAYLOAD_MASK >> count_bits) else {
+            return Err(Error::new("the limit is too large for the word, the window being so short"));
+        };
+        Ok(Self { limit, window, count_bits, step_back })
     }
 
     #[inline]

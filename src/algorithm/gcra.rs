@@ -10,8 +10,9 @@ use crate::error::Error;
 const SHIFT_MAX: u32 = 12;
 /// An interval of this many units is exact to 7.6 ppm however it was rounded.
 const INTERVAL_UNITS_FINE: u128 = 1 << 17;
-/// The most a stored moment may lie ahead: half the word, so the other half means "past".
-const SPAN_UNITS_MAX: u128 = PAST_UNITS as u128;
+/// The most a stored moment may lie ahead: a quarter of the word. Half of it means "past", and the quarter
+/// between is the room for doubt.
+const SPAN_UNITS_MAX: u128 = (PAST_UNITS / 2) as u128;
 /// From here on, "ahead" is the modular form of "behind".
 const PAST_UNITS: u64 = 1 << (PAYLOAD_BITS - 1);
 
@@ -69,7 +70,7 @@ impl Gcra {
         let days = period_wide.saturating_mul(u128::from(burst)) / count_wide / 86_400_000_000_000;
         Err(Error::new(format!(
             "the rule is too large for the word: a burst of {burst} takes {days} days to come back, \
-             and a word holds 416 days at slow rates and less at fast ones"
+             and a word holds 208 days at slow rates and less at fast ones"
         )))
     }
 
@@ -112,11 +113,10 @@ impl Step for Gcra {
     }
 
     fn hand_back(self, word: u64, now_ns: u64, cost: u64, charge: Charge) -> u64 {
-        // Without the charge, the bucket may have been full for as long as has passed since; others who
-        // spent meanwhile would then have begun later. So much of it has come back by itself.
-        let passed_ns = u128::from(now_ns.saturating_sub(charge.at_ns));
-        let passed_units = u64::try_from(passed_ns << self.shift).unwrap_or(u64::MAX);
-        let back = (cost * self.interval_units).saturating_sub(passed_units);
+        // Without the charge the bucket may have been full since this much before it is with it; others who
+        // spent after that would have begun later. So no more is given back than the charge still holds up.
+        let held_up = self.debt_units(charge.word, now_ns);
+        let back = held_up.min(cost * self.interval_units);
         self.word_at(self.debt_units(word, now_ns).saturating_sub(back), now_ns)
     }
 

@@ -18,9 +18,12 @@
 //!   up to [`STEP_BACK_NS`] further ahead than the rule alone could put it is still believed, so a step
 //!   back never re-credits.
 //! * A key left alone for longer than its word's range may find an old moment in its future again. It is
-//!   then poorer than a fresh key by at most one full limit (and [`STEP_BACK_NS`]), never richer. The
-//!   range is at least half a word: 417 days for rules of up to 7 600 a second, 2.4 hours at a billion a
-//!   second, and 65 536 windows for the window algorithms.
+//!   then poorer than a fresh key by at most one full limit (and [`STEP_BACK_NS`]), never richer. That takes
+//!   at least half a word: 417 days for rules of up to 7 600 a second, 2.4 hours at a billion a second, and
+//!   32 768 windows for the window algorithms.
+//!
+//! A thread that was stopped between reading the time and the word sees a moment from its future. Up to a
+//! quarter of a word (a quarter of the windows' numbers) that is noticed: see [`Step::is_doubtful`].
 
 mod fixed_window;
 mod gcra;
@@ -76,6 +79,8 @@ pub(crate) struct Charge {
     /// The word it left.
     pub(crate) word: u64,
     pub(crate) at_ns: u64,
+    /// Nothing was written: there was no room, and the request passes all the same.
+    pub(crate) uncounted: bool,
 }
 
 /// What is left under a rule, kept as a fraction so that comparing two rules needs no division.
@@ -178,16 +183,6 @@ impl Plan {
         self.limit() - left.remaining().min(self.limit())
     }
 
-    /// See [`Step::is_doubtful`].
-    pub(crate) fn is_doubtful(&self, word: u64, now_ns: u64) -> bool {
-        match self {
-            Self::Gcra(plan) => plan.is_doubtful(word, now_ns),
-            Self::FixedWindow(plan) => plan.is_doubtful(word, now_ns),
-            Self::SlidingWindow(plan) => plan.is_doubtful(word, now_ns),
-            Self::SlidingLog(plan) => plan.token.is_doubtful(word, now_ns),
-        }
-    }
-
     /// A word that is fresh at `now_ns` and stays so.
     pub(crate) fn fresh(&self, now_ns: u64) -> u64 {
         match self {
@@ -234,10 +229,11 @@ impl Window {
         }
     }
 
-    /// How many windows a stored one may lie ahead and still be believed, given the bits of its number.
-    pub(crate) const fn step_back(self, number_mask: u64) -> u64 {
+    /// How many windows a stored one may lie ahead and still be believed. `None` if that is more than a quarter
+    /// of the numbers there are: then there would be no room for doubt.
+    pub(crate) fn step_back(self, number_mask: u64) -> Option<u64> {
         let windows = STEP_BACK_NS / self.len_ns + 1;
-        if windows > number_mask / 4 { number_mask / 4 } else { windows }
+        (windows <= number_mask / 4).then_some(windows)
     }
 }
 

@@ -37,7 +37,10 @@ impl SlidingWindow {
             )));
         }
         let window = Window::new(window_ns);
-        Ok(Self { limit, window, count_bits, step_back: window.step_back(PAYLOAD_MASK >> (2 * count_bits)) })
+        let Some(step_back) = window.step_back(PAYLOAD_MASK >> (2 * count_bits)) else {
+            return Err(Error::new("the limit is too large for the word, the window being so short"));
+        };
+        Ok(Self { limit, window, count_bits, step_back })
     }
 
     #[inline]

@@ -6,6 +6,8 @@
 
 mod memory;
 mod slot;
+#[cfg(test)]
+mod tests;
 mod word;
 
 pub(crate) use slot::SlotRef;
@@ -18,14 +20,13 @@ use crossbeam_utils::CachePadded;
 use slot::{Bucket, WAYS};
 use word::{Name, State};
 
-/// How full a table is when it holds all that it was made for. Simulated with buckets of eight and the
-/// emptier of two taken first, every key found room up to 0.67 (see `benches/results/layouts.md`).
-const LOAD_PERCENT: usize = 67;
-/// The same where a key has several cells, which want room in the same two buckets.
-const LOAD_PERCENT_TOGETHER: usize = 50;
+/// How full a table is when it holds all that it was made for, in percent, for keys of one cell, two, three and
+/// more. Simulated with buckets of eight and the emptier of two taken first, every key of one cell found room
+/// up to 67 (see `benches/results/layouts.md`); several cells of a key want room in the same two buckets.
+const LOAD_PERCENT: [usize; 4] = [67, 45, 27, 16];
 /// The same for small tables, in which luck weighs more.
-const LOAD_PERCENT_SMALL: usize = 35;
-const SMALL_ENTRIES: usize = 4_096;
+const LOAD_PERCENT_SMALL: [usize; 4] = [30, 22, 15, 10];
+const SMALL_ENTRIES: usize = 16_384;
 /// A home bucket takes newcomers until it holds this many; then the emptier of the two does.
 const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 3 };
 /// The most buckets: positions are 32 bits of hash.
@@ -106,11 +107,8 @@ impl Table {
     ) -> Result<Self, Error> {
         let too_large = || Error::new(format!("there is no memory for a table of {keys} keys"));
         let entries = keys.checked_mul(cells).ok_or_else(too_large)?;
-        let load_percent = match (entries, cells) {
-            (SMALL_ENTRIES.., 1) => LOAD_PERCENT,
-            (SMALL_ENTRIES.., _) => LOAD_PERCENT_TOGETHER,
-            _ => LOAD_PERCENT_SMALL,
-        };
+        let load_percent = if entries < SMALL_ENTRIES { LOAD_PERCENT_SMALL } else { LOAD_PERCENT };
+        let load_percent = load_percent[cells.clamp(1, load_percent.len()) - 1];
         let slots = entries.checked_mul(100).ok_or_else(too_large)?.div_ceil(load_percent);
         let count = match entries {
             // Everything has room in one bucket.
@@ -195,8 +193,16 @@ impl Table {
     /// The slot of a key that `find` did not find, or found stale: its own if it has one after all, else one
     /// that it may commit to.
     #[cold]
-    pub(crate) fn claim(&self, place: Place, now_ns: u64, worth: &impl Worth) -> Result<SlotRef<'_>, NoRoom> {
-        let mut may_displace = true;
+    ///
+    /// `may_displace` is the request's leave to take away another key's claim: once, so that two keys cannot
+    /// displace each other for ever.
+    pub(crate) fn claim(
+        &self,
+        place: Place,
+        now_ns: u64,
+        worth: &impl Worth,
+        may_displace: &mut bool,
+    ) -> Result<SlotRef<'_>, NoRoom> {
         loop {
             let census = self.census(place);
             let room = match census.mine {
@@ -205,27 +211,29 @@ impl Table {
                     Some(slot) => return Ok(slot),
                     None => continue,
                 },
-                None => census.vacancy(),
+                None => census.vacancy(place.name),
             };
             let (slot, seen) = match room {
                 Some(vacant) => vacant,
-                None => match self.survey(place, worth) {
-                    // Brought in by somebody else since the census.
-                    Survey { has_mine: true, .. } => continue,
-                    Survey { free: Some(free), .. } => free,
-                    Survey { worthless: Some(worthless), .. } => worthless,
-                    Survey { pending: Some(pending), .. }
-                        if may_displace && !is_broken(Fault::WaitsForClaimer) =>
-                    {
-                        // Once a call, so that two keys cannot displace each other for ever.
-                        may_displace = false;
-                        pending
+                None => {
+                    let survey = self.survey(place, worth);
+                    if survey.moved {
+                        continue;
                     }
-                    Survey { least_live, .. } => match self.make_room(place, least_live, now_ns, worth)? {
-                        Some(evicted) => evicted,
-                        None => continue,
-                    },
-                },
+                    if let Some(spare) = survey.spare() {
+                        spare
+                    } else if let Some(pending) =
+                        survey.pending.filter(|_| *may_displace && !is_broken(Fault::WaitsForClaimer))
+                    {
+                        *may_displace = false;
+                        pending
+                    } else {
+                        match self.make_room(place, survey.least_live, now_ns, worth)? {
+                            Some(evicted) => evicted,
+                            None => continue,
+                        }
+                    }
+                }
             };
             let Some(claimed) = take(slot, seen, place.name, now_ns) else { continue };
             if let Some(slot) = self.settle(place, claimed, now_ns) {
@@ -238,7 +246,7 @@ impl Table {
     #[cfg(any(test, tollgate_loom))]
     pub(crate) fn abandon(&self, place: Place, after: TakeoverStep, now_ns: u64, worth: &impl Worth) {
         let survey = self.survey(place, worth);
-        let room = self.census(place).vacancy().or(survey.free).or(survey.worthless).or(survey.pending);
+        let room = self.census(place).vacancy(place.name).or(survey.spare()).or(survey.pending);
         let Some((slot, seen)) = room else { return };
         match after {
             TakeoverStep::Seal if seen.is_sealed_after(slot.owner()) => {}
@@ -260,28 +268,32 @@ impl Table {
         std::iter::once(&*self.buckets[place.home]).chain(second)
     }
 
-    /// Looks at the owners alone, which is all it takes while there are slots that nobody has.
+    /// Looks at the owners alone: for the key's own slot, and for a home bucket that is nearly empty.
     fn census(&self, place: Place) -> Census<'_> {
         let mut census = Census::default();
         for (choice, bucket) in self.candidates(place).enumerate() {
+            // Counted in bits: which slots of a filling table are taken is anybody's guess, for a branch too.
+            let (mut vacant, mut named) = (0u32, 0u32);
             for way in 0..WAYS {
+                let owner = bucket.slot(way).owner();
+                vacant |= u32::from(owner.is_nobody()) << way;
+                named |= u32::from(owner.is(place.name)) << way;
+            }
+            if choice == 0 {
+                census.vacant_at_home = Some((bucket, vacant));
+            }
+            for way in (0..WAYS).filter(|way| named >> way & 1 == 1) {
                 let slot = bucket.slot(way);
-                let owner = slot.owner();
-                if owner.is_nobody() {
-                    census.vacant_count[choice] += 1;
-                    if census.vacant[choice].is_none() || way == place.name.preferred_way() {
-                        census.vacant[choice] = Some(slot);
-                    }
-                } else if owner.is(place.name) {
-                    match slot.state() {
-                        state if state.is_live_under(owner) => {
-                            return Census { mine: Some(Mine::Live(slot)), ..census };
-                        }
-                        state if state.is_sealed_under(owner) && census.mine.is_none() => {
-                            census.mine = Some(Mine::Pending(slot));
-                        }
-                        _ => {}
-                    }
+                let (owner, state) = (slot.owner(), slot.state());
+                if !owner.is(place.name) {
+                    continue;
+                }
+                if state.is_live_under(owner) {
+                    census.mine = Some(Mine::Live(slot));
+                    return census;
+                }
+                if state.is_sealed_under(owner) && census.mine.is_none() {
+                    census.mine = Some(Mine::Pending(slot));
                 }
             }
         }
@@ -291,26 +303,37 @@ impl Table {
     /// Looks at the states too, for a slot whose owner would not miss it, or the one who would miss it least.
     fn survey(&self, place: Place, worth: &impl Worth) -> Survey<'_> {
         let mut survey = Survey::default();
-        for bucket in self.candidates(place) {
-            for way in 0..WAYS {
+        for (choice, bucket) in self.candidates(place).enumerate() {
+            // From the preferred way on: a newcomer is best put there, and of several that are missed equally
+            // little it is not always the same that has to go.
+            for way in (0..WAYS).map(|way| (way + place.name.preferred_way()) % WAYS) {
                 let slot = bucket.slot(way);
                 let (owner, state) = (slot.owner(), slot.state());
-                if owner.is(place.name) && (state.is_live_under(owner) || state.is_sealed_under(owner)) {
-                    survey.has_mine = true;
-                } else if state.is_live_under(owner) {
-                    match worth.reset_ns(owner.cell(), state.payload()) {
-                        0 => survey.worthless = survey.worthless.or(Some((slot, state))),
-                        _ if is_broken(Fault::ForgetsDebt) => survey.worthless = Some((slot, state)),
-                        reset_ns => survey.see_live(slot, state, reset_ns),
-                    }
-                } else if state.is_sealed_after(owner) {
-                    survey.free = Some((slot, state));
+                if !slot.is_still_owned() {
+                    // Read at two moments.
+                    survey.moved = true;
+                } else if state.is_sealed_after(owner) || (state.is_sealed_under(owner) && owner.is_nobody())
+                {
+                    survey.empty[choice] = survey.empty[choice].or(Some((slot, state)));
+                } else if owner.is(place.name) && (state.is_live_under(owner) || state.is_sealed_under(owner))
+                {
+                    survey.moved = true;
                 } else if state.is_sealed_under(owner) {
+                    survey.used[choice] += 1;
                     survey.pending = Some((slot, state));
+                } else {
+                    match worth.reset_ns(owner.cell(), state.payload()) {
+                        0 => survey.worthless[choice] = survey.worthless[choice].or(Some((slot, state))),
+                        _ if is_broken(Fault::ForgetsDebt) => survey.worthless[choice] = Some((slot, state)),
+                        reset_ns => {
+                            survey.used[choice] += 1;
+                            survey.see_live(slot, state, reset_ns, place.name);
+                        }
+                    }
                 }
-                // Anything else was read at two moments, and is somebody's.
             }
         }
+        survey.least_live = survey.least_live.or(survey.own_live);
         survey
     }
 
@@ -347,6 +370,8 @@ impl Table {
                     return None;
                 }
                 if pending && !withdraw(other, state, now_ns) {
+                    // It may be live by now. Nothing of ours may stay behind beside it.
+                    withdraw(mine, mine.state(), now_ns);
                     return None;
                 }
             }
@@ -460,7 +485,7 @@ fn take<'a>(slot: SlotRef<'a>, seen: State, name: Name, now_ns: u64) -> Option<S
             return Some(claimed);
         }
         seen if seen.is_live_under(slot.owner()) || seen.is_sealed_under(slot.owner()) => {
-            slot.seal(seen, now_ns)?
+            slot.seal(if is_broken(Fault::SealsUnseen) { slot.state() } else { seen }, now_ns)?
         }
         // Read at two moments: the state is a later owner's, who would lose what it has spent.
         _ => return None,
@@ -490,41 +515,60 @@ enum Mine<'a> {
 #[derive(Default)]
 struct Census<'a> {
     mine: Option<Mine<'a>>,
-    /// A slot of each bucket that nobody has, and how many there are.
-    vacant: [Option<SlotRef<'a>>; 2],
-    vacant_count: [usize; 2],
+    /// Which slots of the home bucket nobody has.
+    vacant_at_home: Option<(&'a Bucket, u32)>,
 }
 
 impl<'a> Census<'a> {
-    /// A vacant slot in the home bucket while that is nearly empty, else in the emptier of the two.
-    fn vacancy(&self) -> Option<(SlotRef<'a>, State)> {
-        let [home, other] = self.vacant;
-        let home_first =
-            self.vacant_count[0] > WAYS - HOME_FIRST || self.vacant_count[0] >= self.vacant_count[1];
-        let slot = if home_first { home } else { other }?;
-        Some((slot, slot.state()))
+    /// A vacant slot in the home bucket, if hardly anybody lives there.
+    fn vacancy(&self, name: Name) -> Option<(SlotRef<'a>, State)> {
+        let (bucket, ways) = self.vacant_at_home?;
+        if ways.count_ones() as usize <= WAYS - HOME_FIRST {
+            return None;
+        }
+        let preferred = name.preferred_way();
+        let way = if ways >> preferred & 1 == 1 { preferred } else { ways.trailing_zeros() as usize };
+        // Read again with its state, and it may be somebody's by now.
+        let slot = bucket.slot(way);
+        let state = slot.state();
+        (slot.owner().is_nobody() && state.is_sealed_under(slot.owner())).then_some((slot, state))
     }
 }
 
 /// What a look at the states in a key's two buckets found.
 #[derive(Default)]
 struct Survey<'a> {
-    /// Whether one of the slots is the key's own after all.
-    has_mine: bool,
-    /// A slot that was sealed and not claimed.
-    free: Option<(SlotRef<'a>, State)>,
-    /// A live slot that is worth nothing. Taken last of those: its key may come again.
-    worthless: Option<(SlotRef<'a>, State)>,
+    /// Somebody changed a slot meanwhile, or brought in the key itself: nothing to decide upon.
+    moved: bool,
+    /// A slot of each bucket that nobody has, or that was sealed and not claimed.
+    empty: [Option<(SlotRef<'a>, State)>; 2],
+    /// A live slot of each bucket that is worth nothing.
+    worthless: [Option<(SlotRef<'a>, State)>; 2],
+    /// How many slots of each bucket are somebody's who would miss them.
+    used: [usize; 2],
     /// A claim that is not committed: somebody is slow, or was stopped for ever.
     pending: Option<(SlotRef<'a>, State)>,
-    /// The live slot that is nearest to fresh, and how near.
+    /// The live slot of another key that is nearest to fresh, and how near; one of the key's own cells where
+    /// there is no other.
     least_live: Option<(SlotRef<'a>, State, u64)>,
+    own_live: Option<(SlotRef<'a>, State, u64)>,
 }
 
 impl<'a> Survey<'a> {
-    fn see_live(&mut self, slot: SlotRef<'a>, state: State, reset_ns: u64) {
-        if self.least_live.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
-            self.least_live = Some((slot, state, reset_ns));
+    fn see_live(&mut self, slot: SlotRef<'a>, state: State, reset_ns: u64, name: Name) {
+        // A key that evicted its own cells in turn would never be refused.
+        let own = slot.owner().name().tag() == name.tag();
+        let least = if own { &mut self.own_live } else { &mut self.least_live };
+        if least.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
+            *least = Some((slot, state, reset_ns));
         }
+    }
+
+    /// A slot that nobody would miss, in the home bucket while few live there, else in the emptier of the two:
+    /// an empty one rather than a worthless one, whose key may come again.
+    fn spare(&self) -> Option<(SlotRef<'a>, State)> {
+        let home_first = self.used[0] < HOME_FIRST || self.used[0] <= self.used[1];
+        let order = if home_first { [0, 1] } else { [1, 0] };
+        order.into_iter().find_map(|choice| self.empty[choice].or(self.worthless[choice]))
     }
 }

@@ -115,6 +115,14 @@ impl<'a> SlotRef<'a> {
         State(self.state_word.load(Ordering::Acquire))
     }
 
+    /// Whether the owner is still the one that was seen. Asked after reading the state, it shows that the state
+    /// was read under that owner.
+    #[inline(always)]
+    pub(crate) fn is_still_owned(self) -> bool {
+        // Relaxed: the acquiring load of the state keeps this one behind it.
+        self.owner_word.load(Ordering::Relaxed) == self.owner.0
+    }
+
     pub(crate) fn is_same_place(self, other: SlotRef<'_>) -> bool {
         std::ptr::eq(self.owner_word, other.owner_word)
     }
@@ -158,11 +166,13 @@ impl Cell for SlotRef<'_> {
         } else {
             return Err(Stale);
         };
-        // Relaxed: the acquiring load of the state keeps this one behind it. The owner still being there shows
-        // that it was there when the state was read: the short generation in the state need not be believed
-        // over a long pause between the two loads (H5, H6).
-        let still = self.owner_word.load(Ordering::Relaxed) == self.owner.0;
-        if still || is_broken(Fault::NoOwnerCheck) { Ok((state.0, payload)) } else { Err(Stale) }
+        // The short generation in the state need not be believed over a long pause between the two loads (H5,
+        // H6).
+        if self.is_still_owned() || is_broken(Fault::NoOwnerCheck) {
+            Ok((state.0, payload))
+        } else {
+            Err(Stale)
+        }
     }
 
     #[inline]

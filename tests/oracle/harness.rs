@@ -182,7 +182,7 @@ impl Checked {
     }
 }
 
-fn beside(number: u64, offset: i8) -> u64 {
+pub(crate) fn beside(number: u64, offset: i8) -> u64 {
     number.saturating_add_signed(i64::from(offset))
 }
 

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "every test and fuzz target uses its own part")]
 
 pub(crate) mod harness;
+pub(crate) mod keyed;
 
 use tollgate::{Algorithm, Decision, Outcome, Policy, Rule};
 
@@ -70,6 +71,16 @@ impl Oracle {
 
     pub(crate) fn reset(&mut self) {
         self.spent.clear();
+    }
+
+    /// Whether a lawful limiter may hold the state at a time from now on to be worth a fresh one.
+    pub(crate) fn may_be_fresh(&self, at_ns: u64) -> bool {
+        self.rules.iter().all(|rule| self.may(rule, at_ns.into(), rule.limit()))
+    }
+
+    /// Whether every lawful limiter holds it to be so.
+    pub(crate) fn must_be_fresh(&self, at_ns: u64) -> bool {
+        self.rules.iter().all(|rule| self.must(rule, at_ns.into(), rule.limit()))
     }
 
     /// Checks a decision of `try_acquire_n(cost)`, and spends what it admitted.

@@ -2,7 +2,6 @@
 
 mod args;
 mod check;
-mod clients;
 mod demo;
 mod measure;
 mod table;

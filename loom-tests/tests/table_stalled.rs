@@ -1,0 +1,115 @@
+//! Models of a thread that stops for ever in the middle of a takeover (H4): everybody else goes on, with the
+//! same key and with others, and every bound holds.
+#![cfg(tollgate_loom)]
+
+use Act::{Abandon, Refund, Take, Wait};
+use loom_tests::{Act, Cast, Scene, caught, law};
+use std::time::Duration;
+use tollgate::WhenFull;
+use tollgate::model::Fault;
+use tollgate::model::TakeoverStep::{Claim, Seal};
+
+const MINUTES_10: Duration = Duration::from_secs(600);
+const MINUTES_50: Duration = Duration::from_secs(3_000);
+
+/// One bucket with two entries, key 0's past and key 2's not. Somebody begins to take the slot for key 1.
+const CLAIMED: Scene = Scene {
+    name: "stopped after the claim",
+    policy: "1/h burst 1",
+    burst: 1,
+    when_full: WhenFull::Deny,
+    cast: Cast::OneBucket([0, 0, 1, 1]),
+    before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10), Abandon(1, Claim)],
+    threads: &[&[Take(1)], &[Take(0)]],
+    preemptions_max: [3, 1],
+};
+const SEALED: Scene = Scene {
+    name: "stopped after the seal",
+    before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10), Abandon(1, Seal)],
+    ..CLAIMED
+};
+/// The same while the others are at it.
+const CLAIMING: Scene = Scene {
+    name: "stops after the claim",
+    before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10)],
+    threads: &[&[Abandon(1, Claim), Take(3)], &[Take(1)]],
+    ..CLAIMED
+};
+const SEALING: Scene =
+    Scene { name: "stops after the seal", threads: &[&[Abandon(1, Seal), Take(3)], &[Take(1)]], ..CLAIMING };
+
+fn somebody_gets_the_slot(scene: Scene) {
+    scene.play(|after| {
+        let admitted: u64 = after.admitted.iter().sum();
+        law(admitted == 1, || format!("{:?} admitted, with a slot for one", after.admitted));
+        for key in [0, 1, 3] {
+            let (admitted, left) = (after.admitted[key], after.left[key]);
+            law(admitted + left == 1, || format!("key {key} was admitted {admitted}, has {left} left of 1"));
+        }
+    });
+}
+
+#[test]
+fn others_go_on_beside_a_stalled_claim() {
+    for scene in [CLAIMED, SEALED, CLAIMING, SEALING] {
+        somebody_gets_the_slot(scene);
+        caught(Fault::LoadThenStore, || somebody_gets_the_slot(scene));
+    }
+}
+
+/// Only others come, never the stalled claim's own key: they take the slot away from it.
+#[test]
+fn a_stalled_claim_is_taken_away() {
+    let scene = Scene { name: "stalled claim, other keys", threads: &[&[Take(3)], &[Take(0)]], ..CLAIMED };
+    somebody_gets_the_slot(scene);
+    caught(Fault::WaitsForClaimer, || somebody_gets_the_slot(scene));
+    caught(Fault::LoadThenStore, || somebody_gets_the_slot(scene));
+}
+
+/// Key 0's past entry is sealed and its name left there. It comes again, to another slot perhaps: it is found
+/// there, and a refund reaches it.
+#[test]
+fn a_name_left_behind_leads_nobody_astray() {
+    let scene = Scene {
+        name: "name left on a sealed slot",
+        policy: "1/h burst 2",
+        burst: 2,
+        before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10), Abandon(1, Seal)],
+        threads: &[&[Take(0)], &[Take(0), Refund(0)]],
+        ..CLAIMED
+    };
+    let model = || {
+        scene.play(|after| {
+            law(after.admitted[0] == 2, || format!("{} admitted of 2", after.admitted[0]));
+            law(after.left[0] == 1, || format!("{} left after 2 of 2 and 1 refunded", after.left[0]));
+            after.gets_what_is_left(0);
+        });
+    };
+    model();
+    caught(Fault::LoadThenStore, model);
+}
+
+/// The same in two buckets, where the key does come to another slot: its home has no other room.
+#[test]
+fn a_name_left_behind_in_the_other_bucket() {
+    let scene = Scene {
+        name: "name left on a sealed slot, two buckets",
+        policy: "1/h burst 2",
+        burst: 2,
+        cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (true, 1)]),
+        // Vacant slots are taken before sealed ones: key 0 goes to its other bucket.
+        before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10), Abandon(1, Seal)],
+        threads: &[&[Take(0)], &[Take(0), Refund(0)]],
+        preemptions_max: [2, 1],
+        ..CLAIMED
+    };
+    let model = || {
+        scene.play(|after| {
+            law(after.admitted[0] == 2, || format!("{} admitted of 2", after.admitted[0]));
+            law(after.left[0] == 1, || format!("{} left after 2 of 2 and 1 refunded", after.left[0]));
+            after.gets_what_is_left(0);
+        });
+    };
+    model();
+    caught(Fault::LoadThenStore, model);
+}
