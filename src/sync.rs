@@ -182,15 +182,5 @@ pub(crate) mod modelled {
             }
             self.word.compare_exchange(current, new, success, failure)
         }
-
-        pub(crate) fn compare_exchange_weak(
-            &self,
-            current: u64,
-            new: u64,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<u64, u64> {
-            self.compare_exchange(current, new, success, failure)
-        }
     }
 }
