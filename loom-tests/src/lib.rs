@@ -17,7 +17,7 @@
 //! * `LOOM_LOG=trace LOOM_LOCATION=1` with the name of one test shows the execution that broke a law.
 //!
 //! Every model is also run with a rule of the algorithm broken on purpose (`tollgate::model::Fault`), and
-//! that run must be [`caught`]: a model that passes on broken code proves nothing.
+//! that run must be `caught`: a model that passes on broken code proves nothing.
 //!
 //! What loom does not show: it never lets a weak compare-exchange fail spuriously, and it takes `SeqCst`
 //! accesses for `AcqRel`.
