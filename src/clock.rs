@@ -252,6 +252,7 @@ mod tests {
             panic!("no thread to be had");
         };
         assert!(Arc::ptr_eq(first, second));
+        // Relaxed: this thread wrote it.
         assert_eq!(first.period_ns.load(Ordering::Relaxed), 100_000);
 
         let precise = Clock::precise();

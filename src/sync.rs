@@ -156,6 +156,7 @@ pub(crate) mod modelled {
 
         pub(crate) fn load(&self, order: Ordering) -> u64 {
             if COUNTED_LOADS.get() {
+                // Relaxed: must order nothing, only be seen by loom as a conflict.
                 self.loads.fetch_add(1, Ordering::Relaxed);
             }
             self.word.load(order)
@@ -177,6 +178,7 @@ pub(crate) mod modelled {
                 if seen != current {
                     return Err(seen);
                 }
+                // Release: at least as strong as what it stands for, so that only the gap is at fault.
                 self.word.store(new, Ordering::Release);
                 return Ok(seen);
             }

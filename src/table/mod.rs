@@ -452,14 +452,15 @@ impl Table {
 
     pub(crate) fn totals(&self) -> Totals {
         // Relaxed: counters are read for their values alone.
-        let mut totals = Totals::default();
-        for shard in &self.shards {
-            totals.evicted += shard.evicted.load(Ordering::Relaxed);
-            totals.forgiven_cost += shard.forgiven_cost.load(Ordering::Relaxed);
-            totals.denied_for_room += shard.denied_for_room.load(Ordering::Relaxed);
-            totals.allowed_for_room += shard.allowed_for_room.load(Ordering::Relaxed);
+        let total = |counter: fn(&Counters) -> &AtomicU64| {
+            self.shards.iter().map(|shard| counter(shard).load(Ordering::Relaxed)).sum()
+        };
+        Totals {
+            evicted: total(|counters| &counters.evicted),
+            forgiven_cost: total(|counters| &counters.forgiven_cost),
+            denied_for_room: total(|counters| &counters.denied_for_room),
+            allowed_for_room: total(|counters| &counters.allowed_for_room),
         }
-        totals
     }
 }
 

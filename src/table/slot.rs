@@ -177,15 +177,9 @@ impl Cell for SlotRef<'_> {
 
     #[inline]
     fn replace(&self, stored: u64, payload: u64) -> bool {
+        let next = State::live(self.owner, payload).0;
         // Relaxed: the word is the whole state and guards nothing beside itself. That the slot is still the
         // owner's follows from the order in which all threads see this one word change (H1, H3).
-        self.state_word
-            .compare_exchange(
-                stored,
-                State::live(self.owner, payload).0,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
-            .is_ok()
+        self.state_word.compare_exchange(stored, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
