@@ -4,6 +4,7 @@
 //! carried on monotonically from there, so that windows line up with the hours of the day); a manual clock
 //! counts from zero.
 
+use crate::cpu::{self, HAS_TICKS};
 use crate::sync::unmodelled::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -13,7 +14,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A source of time for gates and limiters. Cloning shares the source.
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock {
+    /// The processor's counter, where that is the time and can be read in passing.
+    ticks: Option<&'static Precise>,
+    source: Source,
+}
 
 #[derive(Clone)]
 enum Source {
@@ -28,7 +33,8 @@ impl Clock {
     /// The first call in a process calibrates the counter, which takes up to a fifth of a second.
     #[must_use]
     pub fn precise() -> Self {
-        Self(Source::Precise(Precise::shared()))
+        let precise = Precise::shared();
+        Self { ticks: precise.is_ticks.then_some(precise), source: Source::Precise(precise) }
     }
 
     /// A time that one background thread refreshes at least every `period`, and everybody else just loads.
@@ -42,7 +48,7 @@ impl Clock {
     #[must_use]
     pub fn coarse(period: Duration) -> Self {
         match Refresher::shared(period) {
-            Some(refresher) => Self(Source::Coarse(refresher)),
+            Some(refresher) => Self { ticks: None, source: Source::Coarse(refresher) },
             None => Self::precise(),
         }
     }
@@ -60,23 +66,35 @@ impl Clock {
     #[must_use]
     pub fn manual() -> (Self, ManualHand) {
         let hands = Arc::new(Hands { set_ns: AtomicU64::new(0), latest_ns: AtomicU64::new(0) });
-        (Self(Source::Manual(Arc::clone(&hands))), ManualHand(hands))
+        (Self { ticks: None, source: Source::Manual(Arc::clone(&hands)) }, ManualHand(hands))
     }
 
     /// The time, in nanoseconds from the clock's zero: the Unix epoch for real clocks.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         // The usual one first, by itself: a jump table would make it pay for the others.
-        if let Source::Precise(precise) = &self.0 {
+        if let Source::Precise(precise) = &self.source {
             precise.now_ns()
-        } else if let Source::Manual(hands) = &self.0 {
+        } else if let Source::Manual(hands) = &self.source {
             // Relaxed: the time is a number of its own; nothing is published by it.
             hands.latest_ns.load(Ordering::Relaxed)
         } else {
             // Relaxed: as above.
             COARSE_NS.load(Ordering::Relaxed)
         }
+    }
+}
+
+impl Clock {
+    /// The time, if it can be read without a call that might leave this function.
+    #[inline(always)]
+    pub(crate) fn quick_ns(&self) -> Option<u64> {
+        if let Some(precise) = self.ticks {
+            return Some(precise.at_ticks(cpu::ticks()));
+        }
+        // Relaxed: the time is a number of its own; nothing is published by it.
+        matches!(self.source, Source::Coarse(_)).then(|| COARSE_NS.load(Ordering::Relaxed))
     }
 }
 
@@ -88,7 +106,7 @@ impl Default for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0 {
+        let kind = match &self.source {
             Source::Precise(_) => "precise",
             Source::Coarse(_) => "coarse",
             Source::Manual(_) => "manual",
@@ -104,6 +122,8 @@ struct Precise {
     ns_per_ticks: u64,
     /// What the counter's own nanoseconds are behind the epoch's.
     offset_ns: u64,
+    /// Whether the counter is the processor's.
+    is_ticks: bool,
 }
 
 const TICKS_SHIFT: u32 = 48;
@@ -114,7 +134,8 @@ impl Precise {
         SHARED.get_or_init(|| {
             let counter = quanta::Clock::new();
             let ns_per_ticks = counter.delta_as_nanos(0, 1 << TICKS_SHIFT);
-            let mut precise = Self { counter, ns_per_ticks, offset_ns: 0 };
+            let is_ticks = HAS_TICKS && counts_ticks(&counter);
+            let mut precise = Self { counter, ns_per_ticks, offset_ns: 0, is_ticks };
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let epoch_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
             precise.offset_ns = epoch_ns.wrapping_sub(precise.now_ns());
@@ -122,13 +143,28 @@ impl Precise {
         })
     }
 
-    #[inline(always)]
+    #[inline]
     fn now_ns(&self) -> u64 {
-        let scaled = u128::from(self.counter.raw()) * u128::from(self.ns_per_ticks);
+        self.at_ticks(self.counter.raw())
+    }
+
+    #[inline(always)]
+    fn at_ticks(&self, ticks: u64) -> u64 {
+        let scaled = u128::from(ticks) * u128::from(self.ns_per_ticks);
         #[allow(clippy::cast_possible_truncation, reason = "584 years of nanoseconds")]
         let counted_ns = (scaled >> TICKS_SHIFT) as u64;
         counted_ns.wrapping_add(self.offset_ns)
     }
+}
+
+/// Whether quanta reads the processor's counter, which it does not say: then its readings lie between ours.
+fn counts_ticks(counter: &quanta::Clock) -> bool {
+    // What is not the processor's counter may lie between by chance; not eight times over.
+    (0..8).all(|_| {
+        let before = cpu::ticks();
+        let between = counter.raw();
+        (before..=cpu::ticks()).contains(&between)
+    })
 }
 
 /// What every coarse clock shows. On a line of its own, which all cores share until the next refresh.
@@ -248,7 +284,7 @@ mod tests {
     fn coarse_clocks_share_a_thread_that_never_leads_and_ends_with_the_last() {
         let slow = Clock::coarse(Duration::from_millis(5));
         let quick = Clock::coarse(Duration::from_micros(100));
-        let (Source::Coarse(first), Source::Coarse(second)) = (&slow.0, &quick.0) else {
+        let (Source::Coarse(first), Source::Coarse(second)) = (&slow.source, &quick.source) else {
             panic!("no thread to be had");
         };
         assert!(Arc::ptr_eq(first, second));

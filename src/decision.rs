@@ -1,6 +1,6 @@
 //! The whole answer to one request, kept as raw values and computed only when asked.
 
-use crate::algorithm::{FixedWindow, Gcra, Headroom, LogView, Plan, SlidingWindow, Step};
+use crate::algorithm::{FixedWindow, Gcra, Headroom, InFlight, Plan, SlidingWindow, Step, Summary};
 use std::fmt;
 use std::time::Duration;
 
@@ -16,18 +16,32 @@ pub enum Outcome {
     NeverFits,
 }
 
+/// What decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A rule of the policy: [`Decision::rule`].
+    Rule,
+    /// The table had no room for the key ([`WhenFull::Deny`](crate::WhenFull::Deny)).
+    NoRoom,
+    /// The key is locked out after repeated refusals ([`Penalties`](crate::Penalties)).
+    Penalty,
+    /// The key is on a list ([`Limiter::allow`](crate::Limiter::allow), [`Limiter::deny`](crate::Limiter::deny)).
+    List,
+    /// The limiter was closed ([`Limiter::close`](crate::Limiter::close)).
+    Closed,
+    /// What is shared between processes could not be asked, and the limiter was told what to say then.
+    Unavailable,
+}
+
 /// A rule and what was found of its state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View {
     Gcra(Gcra, u64),
     FixedWindow(FixedWindow, u64),
     SlidingWindow(SlidingWindow, u64),
-    SlidingLog(LogView),
-    /// The table had no room for the key.
-    NoRoom {
-        limit: u64,
-        wait_ns: u64,
-    },
+    InFlight(InFlight, u64),
+    Summary(Cause, Summary),
 }
 
 impl View {
@@ -37,8 +51,21 @@ impl View {
             Plan::Gcra(plan) => Self::Gcra(plan, word),
             Plan::FixedWindow(plan) => Self::FixedWindow(plan, word),
             Plan::SlidingWindow(plan) => Self::SlidingWindow(plan, word),
+            Plan::InFlight(plan) => Self::InFlight(plan, word),
             // A single token of a log is a bucket of its own.
             Plan::SlidingLog(plan) => Self::Gcra(plan.token, word),
+        }
+    }
+
+    /// The view of a rule whose words there is no room for.
+    pub(crate) fn no_room(cause: Cause, limit: u64, wait_ns: u64) -> Self {
+        Self::Summary(cause, Summary { limit, remaining: 0, wait_ns, reset_ns: wait_ns })
+    }
+
+    fn cause(&self) -> Cause {
+        match self {
+            Self::Summary(cause, _) => *cause,
+            _ => Cause::Rule,
         }
     }
 
@@ -47,8 +74,8 @@ impl View {
             Self::Gcra(plan, _) => plan.burst,
             Self::FixedWindow(plan, _) => plan.limit,
             Self::SlidingWindow(plan, _) => plan.limit,
-            Self::SlidingLog(view) => view.limit,
-            Self::NoRoom { limit, .. } => *limit,
+            Self::InFlight(plan, _) => plan.limit,
+            Self::Summary(_, summary) => summary.limit,
         }
     }
 
@@ -57,8 +84,8 @@ impl View {
             Self::Gcra(plan, word) => plan.headroom(word, now_ns),
             Self::FixedWindow(plan, word) => plan.headroom(word, now_ns),
             Self::SlidingWindow(plan, word) => plan.headroom(word, now_ns),
-            Self::SlidingLog(view) => Headroom::whole(view.rested),
-            Self::NoRoom { .. } => Headroom::whole(0),
+            Self::InFlight(plan, word) => plan.headroom(word, now_ns),
+            Self::Summary(_, summary) => Headroom::whole(summary.remaining),
         }
     }
 
@@ -67,8 +94,17 @@ impl View {
             Self::Gcra(plan, word) => plan.wait_ns(word, now_ns, cost),
             Self::FixedWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
             Self::SlidingWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
-            Self::SlidingLog(view) => view.wait_ns,
-            Self::NoRoom { wait_ns, .. } => wait_ns,
+            Self::InFlight(plan, word) => plan.wait_ns(word, now_ns, cost),
+            Self::Summary(_, summary) => summary.wait_ns,
+        }
+    }
+
+    /// Whether four fifths of what the rule admits are spent.
+    #[inline]
+    fn is_near_limit(&self, now_ns: u64) -> bool {
+        match *self {
+            Self::Gcra(plan, word) => plan.is_near_limit(word, now_ns),
+            _ => self.headroom(now_ns).remaining() <= self.limit() / 5,
         }
     }
 
@@ -77,8 +113,8 @@ impl View {
             Self::Gcra(plan, word) => plan.reset_ns(word, now_ns),
             Self::FixedWindow(plan, word) => plan.reset_ns(word, now_ns),
             Self::SlidingWindow(plan, word) => plan.reset_ns(word, now_ns),
-            Self::SlidingLog(view) => view.reset_ns,
-            Self::NoRoom { wait_ns, .. } => wait_ns,
+            Self::InFlight(plan, word) => plan.reset_ns(word, now_ns),
+            Self::Summary(_, summary) => summary.reset_ns,
         }
     }
 }
@@ -113,6 +149,8 @@ impl View {
 pub struct Decision {
     outcome: Outcome,
     rule: u8,
+    /// The first shadow rule that would have refused, counted from 1; 0 if none would.
+    shadow: u8,
     name: Option<&'static str>,
     now_ns: u64,
     cost: u64,
@@ -130,7 +168,40 @@ impl Decision {
         cost: u64,
     ) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
-        Self { outcome, rule: index as u8, name, now_ns, cost, view }
+        Self { outcome, rule: index as u8, shadow: 0, name, now_ns, cost, view }
+    }
+
+    /// The same, noting that a shadow rule would have refused; the first of them is kept.
+    pub(crate) fn noting_shadow(mut self, index: usize) -> Self {
+        if self.shadow == 0 {
+            #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
+            let number = index as u8 + 1;
+            self.shadow = number;
+        }
+        self
+    }
+
+    /// The same for another cost.
+    pub(crate) fn of_cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The same state, for a request that passes whatever it is.
+    #[cfg(feature = "redis")]
+    pub(crate) fn as_allowed(self) -> Self {
+        Self { outcome: Outcome::Allowed, ..self }
+    }
+
+    /// The same, speaking of the rule by another number.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_rule(self, index: usize) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
+        Self { rule: index as u8, ..self }
+    }
+
+    /// How long until the request fits, in nanoseconds; the largest number if nobody can say.
+    pub(crate) fn wait_ns(&self) -> u64 {
+        self.view.wait_ns(self.now_ns, self.cost)
     }
 
     /// The time that was decided by.
@@ -175,15 +246,46 @@ impl Decision {
         self.headroom().remaining()
     }
 
+    /// Whether at least 80 % of what the binding rule admits is spent, this request included: time to warn
+    /// whoever it is for.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("5/h")?;
+    /// assert!(!gate.try_acquire_n(3).is_near_limit());
+    /// assert!(gate.try_acquire_n(2).is_near_limit());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn is_near_limit(&self) -> bool {
+        self.view.is_near_limit(self.now_ns)
+    }
+
     /// How long until the same request fits, if nobody else spends: exact to the nanosecond.
     ///
-    /// `None` when it was allowed, and when it can never fit.
+    /// `None` when it was allowed, when it can never fit, and when nobody can say: where too many are at work
+    /// at once, or where the key is on the deny list.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
-            Outcome::Denied => Some(Duration::from_nanos(self.view.wait_ns(self.now_ns, self.cost))),
+            Outcome::Denied => match self.wait_ns() {
+                u64::MAX => None,
+                wait_ns => Some(Duration::from_nanos(wait_ns)),
+            },
             Outcome::Allowed | Outcome::NeverFits => None,
         }
+    }
+
+    /// What decided: a rule, or something above all rules.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        self.view.cause()
+    }
+
+    /// The first shadow rule that would have refused this request, counted from 0 among all rules.
+    #[must_use]
+    pub fn would_deny(&self) -> Option<usize> {
+        (self.shadow > 0).then(|| usize::from(self.shadow) - 1)
     }
 
     /// How long until the binding rule has forgotten all that was spent, if nobody spends more.
@@ -266,14 +368,25 @@ impl fmt::Display for Denied {
             Some(name) => format!("rule `{name}`"),
             None => format!("rule {}", self.0.rule),
         };
+        let why = match (self.0.outcome, self.0.cause()) {
+            (Outcome::NeverFits, _) => {
+                return write!(
+                    f,
+                    "a cost of {} can never pass {rule}, which admits at most {} at once",
+                    self.0.cost,
+                    self.0.limit()
+                );
+            }
+            (_, Cause::Rule) => format!("rate limit reached by {rule}"),
+            (_, Cause::NoRoom) => "no room for another key".to_owned(),
+            (_, Cause::Penalty) => "locked out after repeated refusals".to_owned(),
+            (_, Cause::List) => "on the deny list".to_owned(),
+            (_, Cause::Closed) => "the limiter is closed".to_owned(),
+            (_, Cause::Unavailable) => "the shared limit cannot be asked at the moment".to_owned(),
+        };
         match self.0.retry_after() {
-            Some(wait) => write!(f, "rate limit reached by {rule}: retry after {wait:?}"),
-            None => write!(
-                f,
-                "a cost of {} can never pass {rule}, which admits at most {} at once",
-                self.0.cost,
-                self.0.limit()
-            ),
+            Some(wait) => write!(f, "{why}: retry after {wait:?}"),
+            None => f.write_str(&why),
         }
     }
 }

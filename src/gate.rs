@@ -1,10 +1,13 @@
 //! The un-keyed limiter: one row of words, and no table.
 
-use crate::charge::{self, Cell, Cells, NoRoom, Stale};
+use crate::algorithm::Step;
+use crate::charge::{self, Cell, Cells, NoRoom, Seat, Stale};
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::compile::Compiled;
+use crate::decision::{Decision, Denied};
 use crate::error::Error;
-use crate::policy::{Compiled, Policy};
+use crate::permit::Permit;
+use crate::policy::Policy;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -20,6 +23,19 @@ const LINE_WORDS: usize = 16;
 /// let gate = Gate::new(Rule::per_second(50_000).burst(100))?;
 /// if gate.try_acquire().is_allowed() {
 ///     // the work
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// A gate decides at once. Whoever wants to wait for a turn, in the order of coming, takes a
+/// [`Limiter`](crate::Limiter) with room for one key:
+///
+/// ```
+/// use tollgate::Limiter;
+///
+/// let throttle = Limiter::builder().policy("1000/s burst 1").max_keys(1).build()?;
+/// for _job in 0..3 {
+///     assert!(throttle.acquire_blocking(&()).is_allowed()); // or `acquire(&()).await`
 /// }
 /// # Ok::<(), tollgate::Error>(())
 /// ```
@@ -69,7 +85,19 @@ impl Gate {
     /// Takes `cost` at once, or nothing. A cost of 0 always passes.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
-        charge::acquire(&self.compiled, self, cost)
+        charge::acquire(&self.compiled, &self, cost)
+    }
+
+    /// Begins one piece of work, or says why not: the permit ends it when dropped. Takes one of the places of a
+    /// rule of [so many at once](crate::Rule::at_once), which [`try_acquire`](Self::try_acquire) only asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] unless it may begin; nothing is spent then.
+    pub fn try_start(&self) -> Result<Permit<'_>, Denied> {
+        let (decision, place) =
+            charge::acquire_all(&self.compiled, &self, self.clock.now_ns(), 1, Seat::Take);
+        decision.into_result().map(|decision| Permit::new(self.into(), 0, place, decision))
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say, without taking anything.
@@ -79,7 +107,7 @@ impl Gate {
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
     pub fn peek_n(&self, cost: u64) -> Decision {
-        charge::peek(&self.compiled, self, cost)
+        charge::peek(&self.compiled, &self, self.clock.now_ns(), cost)
     }
 
     /// Gives back the newest `cost` that was taken, at most all of it.
@@ -92,12 +120,12 @@ impl Gate {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refund(&self, cost: u64) {
-        charge::refund(&self.compiled, self, cost);
+        charge::refund(&self.compiled, &self, cost);
     }
 
     /// Forgets all that was taken.
     pub fn reset(&self) {
-        charge::reset(&self.compiled, self);
+        charge::reset(&self.compiled, &self);
     }
 
     /// The policy in force.
@@ -118,14 +146,20 @@ impl fmt::Debug for Gate {
 type Line = CachePadded<[AtomicU64; LINE_WORDS]>;
 
 fn fresh_lines(policy: &Compiled, now_ns: u64) -> Box<[Line]> {
-    let mut words = policy.rules.iter().flat_map(|rule| rule.cells().map(move |_| rule.plan.fresh(now_ns)));
+    let fresh = |cell: usize| {
+        let rule = policy.rules.iter().find(|rule| rule.cells().contains(&cell));
+        AtomicU64::new(rule.map_or(0, |rule| rule.plan.fresh(now_ns)))
+    };
     (0..policy.cells.div_ceil(LINE_WORDS))
-        .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(words.next().unwrap_or(0)))))
+        .map(|line| CachePadded::new(std::array::from_fn(|word| fresh(line * LINE_WORDS + word))))
         .collect()
 }
 
-impl Cells for Gate {
-    type Cell<'a> = &'a AtomicU64;
+impl Cells for &Gate {
+    type Cell<'a>
+        = &'a AtomicU64
+    where
+        Self: 'a;
 
     #[inline]
     fn glance(&self, index: usize) -> Option<&AtomicU64> {
@@ -135,6 +169,11 @@ impl Cells for Gate {
     #[inline]
     fn find(&self, index: usize) -> Option<&AtomicU64> {
         Some(&self.lines[index / LINE_WORDS][index % LINE_WORDS])
+    }
+
+    #[inline(always)]
+    fn quick_ns(&self) -> Option<u64> {
+        self.clock.quick_ns()
     }
 
     #[inline]

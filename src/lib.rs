@@ -1,25 +1,83 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Pages
+//!
+//! Beside this reference: [which algorithm when](guide::algorithms), with charts; [guarantees, consistency,
+//! performance](guide::promises); [coming from another limiter](guide::migrating); [how it works
+//! inside](guide::architecture), [every memory ordering](guide::memory_ordering), and [how all of it is
+//! checked](guide::verification).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+mod builder;
+mod cells;
 mod charge;
 mod clock;
+mod compile;
+mod counts;
+mod cpu;
 mod decision;
 mod error;
+#[cfg(any(feature = "metrics", feature = "prometheus"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "metrics", feature = "prometheus"))))]
+pub mod export;
 mod gate;
+mod guard;
+mod handle;
+mod horizon;
+mod lease;
 mod limiter;
 mod parse;
+mod permit;
+mod policies;
 mod policy;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod reserve;
+#[cfg(feature = "rules")]
+pub mod rules;
+mod snapshot;
+mod stats;
+mod stripe;
 mod sync;
 mod table;
+mod tier;
+mod top;
+#[cfg(feature = "tower")]
+pub mod tower;
+mod trace;
+mod watch;
 
+pub use builder::LimiterBuilder;
 pub use clock::{Clock, ManualHand};
-pub use decision::{Decision, Denied, Outcome};
+pub use decision::{Cause, Decision, Denied, Outcome};
 pub use error::Error;
 pub use gate::Gate;
-pub use limiter::{Limiter, LimiterBuilder, Stats};
+pub use guard::Penalties;
+pub use handle::KeyHandle;
+pub use lease::Lease;
+pub use limiter::Limiter;
+pub use permit::Permit;
 pub use policy::{Algorithm, Policy, Rule};
+#[cfg(feature = "tokio")]
+pub use reserve::Acquire;
+pub use reserve::{Reservation, Wait};
+pub use stats::{DecisionStats, Probes, Stats};
 pub use table::WhenFull;
+pub use tier::Tier;
+pub use top::{Offender, TopKeys};
+
+#[cfg(feature = "macros")]
+#[doc = include_str!("../docs/rate_limit.md")]
+pub use tollgate_macros::rate_limit;
+
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+#[path = "macros.rs"]
+pub mod __macros;
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
 
 /// What the models need to break the algorithms on purpose. Not part of the interface.
 #[cfg(tollgate_loom)]

@@ -1,27 +1,53 @@
-//! The keyed limiter: a policy over one table of state words.
+//! The keyed limiter: policies over one table of state words.
 
-use crate::charge::{self, Cells, NoRoom};
+use crate::algorithm::{Penalty, Step, Summary};
+use crate::builder::LimiterBuilder;
+use crate::cells::{PolicyWorth, TableCells};
+use crate::charge::{self, Cells, Seat};
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::compile::Compiled;
+use crate::decision::{Cause, Decision, Denied, Outcome, View};
 use crate::error::Error;
-use crate::policy::{Compiled, Policy};
-use crate::sync::{Fault, is_broken};
-use crate::table::{Place, SlotRef, Table, WhenFull, Worth};
+use crate::guard::{self, LIST_CELL, Listing, ONCE_CELL, PENALTY_CELL, whole_ns};
+use crate::handle::KeyHandle;
+use crate::horizon::Horizon;
+use crate::lease::Lease;
+use crate::permit::Permit;
+use crate::policies::Policies;
+use crate::policy::Policy;
+use crate::reserve::Line;
+use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
+use crate::table::Table;
+use crate::tier::Tier;
+use crate::trace;
+use crate::watch::Watch;
 use ahash::RandomState;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Room for this many live keys unless told otherwise: some 1.5 MB under a single rule.
-const MAX_KEYS_DEFAULT: usize = 65_536;
-/// Cells of one key that share a pair of buckets; the next ones go to another pair.
-const CELLS_TOGETHER: usize = 4;
 /// How many keys of a batch are looked up before the first is decided.
 const BATCH: usize = 16;
 
+/// Something other than the policy of the build has a say: lists, ...
+pub(crate) const LISTS: u64 = 1;
+/// ... lockouts, ...
+pub(crate) const PENALTIES: u64 = 2;
+/// ... another policy, ...
+const CHANGED: u64 = 4;
+/// ... or somebody who wants to know what is decided.
+pub(crate) const WATCHED: u64 = 8;
+
 /// A limit for each key, in fixed memory: `&self` everywhere, never waits, never allocates after build.
 ///
+/// Build it once and share it, in an [`Arc`] or a `static`: a limiter that is built for each request remembers
+/// nothing.
+///
 /// A key is anything that hashes. It is not stored: 64 bits of its hash find its state, so two keys with the
-/// same hash would share one budget (see [`LimiterBuilder::seeds`] for how unlikely that is).
+/// same hash would share one budget (see [`LimiterBuilder::seeds`] for how unlikely that is). What hashes
+/// differently is another key: a `String` and its `&str` are the same, `7_u32` and `7_u64` need not be, nor an
+/// address as text and as [`IpAddr`](std::net::IpAddr).
 ///
 /// ```
 /// use tollgate::Limiter;
@@ -32,12 +58,18 @@ const BATCH: usize = 16;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Limiter {
-    table: Table,
-    compiled: Compiled,
-    clock: Clock,
-    hasher: RandomState,
-    policy: Policy,
-    max_keys: usize,
+    pub(crate) table: Table,
+    pub(crate) policies: Policies,
+    pub(crate) clock: Clock,
+    pub(crate) hasher: RandomState,
+    pub(crate) penalty: Option<Penalty>,
+    pub(crate) horizon: Horizon,
+    pub(crate) line: Line,
+    /// What else has a say than the policy of the build; 0 if nothing has.
+    pub(crate) special: AtomicU64,
+    pub(crate) seeds: [u64; 4],
+    pub(crate) max_keys: usize,
+    pub(crate) watch: Watch,
 }
 
 impl Limiter {
@@ -56,26 +88,21 @@ impl Limiter {
 
     /// A limiter built step by step.
     pub fn builder() -> LimiterBuilder {
-        LimiterBuilder {
-            policy: None,
-            max_keys: MAX_KEYS_DEFAULT,
-            when_full: WhenFull::default(),
-            clock: None,
-            seeds: None,
-            prefault: None,
-        }
+        LimiterBuilder::new()
     }
 
     /// Takes one for `key`, or says when to come back.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.try_acquire_n(key, 1)
     }
 
     /// Takes `cost` at once for `key`, or nothing. A cost of 0 always passes.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        charge::acquire(&self.compiled, &self.cells(key), cost)
+        let cells = self.cells(key);
+        cells.prefetch();
+        self.spend(&cells, cost)
     }
 
     /// Takes one for each of `keys` and writes the decisions beside them. The time is read once for every 16.
@@ -94,16 +121,13 @@ impl Limiter {
     pub fn try_acquire_many<K: Hash>(&self, keys: &[K], decisions: &mut [Decision]) -> usize {
         for (keys, decisions) in keys.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
             let mut hashes = [0; BATCH];
-            let mut touched = 0;
             for (key, hash) in keys.iter().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
-                touched ^= self.table.touch(self.table.place(*hash, 0));
+                self.cells_of(*hash).prefetch();
             }
-            // The loads above are the prefetch; without a use they would be left out.
-            std::hint::black_box(touched);
             let mut now_ns = self.clock.now_ns();
             for ((_, hash), decision) in keys.iter().zip(hashes).zip(decisions) {
-                *decision = charge::acquire_at(&self.compiled, &self.cells_of(hash), now_ns, 1);
+                *decision = self.spend_at(&self.cells_of(hash), now_ns, 1);
                 // Making room for a key takes a later time; a key that comes twice must not see it go back.
                 now_ns = decision.at_ns();
             }
@@ -111,54 +135,269 @@ impl Limiter {
         keys.len().min(decisions.len())
     }
 
+    /// Begins one piece of work for `key`, or says why not: the permit ends it when dropped.
+    ///
+    /// Spends under every rule like [`try_acquire`](Self::try_acquire), and takes one of the places of a rule of
+    /// [so many at once](crate::Rule::at_once) too, which `try_acquire` only asks for.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("100/s; 2 at once")?;
+    /// let first = limiter.try_start("tenant")?;
+    /// let second = limiter.try_start("tenant")?;
+    /// assert!(limiter.try_start("tenant").is_err());
+    /// drop(first);
+    /// assert!(limiter.try_start("tenant").is_ok());
+    /// # drop(second);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] unless it may begin; nothing is spent then.
+    pub fn try_start<K: Hash + ?Sized>(&self, key: &K) -> Result<Permit<'_>, Denied> {
+        self.try_start_n(key, 1)
+    }
+
+    /// The same for work that costs `cost` under the other rules. It takes one place all the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_start`](Self::try_start).
+    pub fn try_start_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Result<Permit<'_>, Denied> {
+        let cells = self.cells(key);
+        let (decision, place) = self.decide(0, &cells, self.clock.now_ns(), cost, Seat::Take);
+        decision.into_result().map(|decision| Permit::new(self.into(), cells.hash(), place, decision))
+    }
+
+    /// The same with a permit that can be sent anywhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_start`](Self::try_start).
+    pub fn try_start_owned<K: Hash + ?Sized>(self: &Arc<Self>, key: &K) -> Result<Permit<'static>, Denied> {
+        let cells = self.cells(key);
+        let (decision, place) = self.decide(0, &cells, self.clock.now_ns(), 1, Seat::Take);
+        decision
+            .into_result()
+            .map(|decision| Permit::new(Arc::clone(self).into(), cells.hash(), place, decision))
+    }
+
+    /// Lets a request pass the first time, and refuses its repeats until `window` has gone: a guard against
+    /// double submission. At most 208 days.
+    ///
+    /// The mark is beside all rules: it neither spends under them nor asks them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let limiter = tollgate::Limiter::new("100/min")?;
+    /// let window = Duration::from_secs(5);
+    /// assert!(limiter.once(&("alice", "order 7"), window).is_allowed());
+    /// assert!(limiter.once(&("alice", "order 7"), window).is_denied());
+    /// assert!(limiter.once(&("alice", "order 8"), window).is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn once<K: Hash + ?Sized>(&self, id: &K, window: Duration) -> Decision {
+        charge::take_mark(&self.cells(id), ONCE_CELL, self.clock.now_ns(), whole_ns(window))
+    }
+
     /// What [`try_acquire`](Self::try_acquire) would say, without taking anything.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("2/s")?;
+    /// assert_eq!(limiter.peek("key").remaining(), 2);
+    /// assert!(limiter.try_acquire_n("key", 2).is_allowed());
+    /// assert!(limiter.peek("key").is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.peek_n(key, 1)
     }
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        charge::peek(&self.compiled, &self.cells(key), cost)
+        self.look(0, &self.cells(key), cost)
     }
 
     /// Gives back the newest `cost` that was taken for `key`, at most all of it.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("2/h")?;
+    /// assert!(limiter.try_acquire_n("key", 2).is_allowed());
+    /// limiter.refund("key", 1); // the work was cheaper than it looked
+    /// assert_eq!(limiter.peek("key").remaining(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
-        charge::refund(&self.compiled, &self.cells(key), cost);
+        charge::refund(self.compiled(0), &self.cells(key), cost);
     }
 
-    /// Forgets all that was taken for `key`.
+    /// Gives back `left` of the `taken` for `key` before `at_ns`, as far as they still count: what was taken since
+    /// stays. A tier goes by its own policy.
+    #[cfg(feature = "tower")]
+    pub(crate) fn undo(&self, key: u64, tier: Option<&str>, left: u64, taken: u64, at_ns: u64) {
+        let policy = match tier.and_then(|name| self.tier(name)) {
+            Some(tier) => tier.compiled(),
+            None => self.compiled(0),
+        };
+        charge::undo(policy, &self.cells(&key), left, taken, at_ns);
+    }
+
+    /// Forgets all that was taken for `key`, and its lockouts; [lists](Self::unlist) stay as they are.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1/h")?;
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// limiter.reset("key");
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        charge::reset(&self.compiled, &self.cells(key));
+        self.forget(0, &self.cells(key));
+    }
+
+    /// Lets every request for `key` pass, whatever the rules say, until it is [taken off](Self::unlist).
+    ///
+    /// A list entry takes room in the table like a key, and is never forgotten.
+    ///
+    /// ```
+    /// use tollgate::{Cause, Limiter};
+    ///
+    /// let limiter = Limiter::new("1/h")?;
+    /// limiter.allow("monitoring")?;
+    /// assert!(limiter.try_acquire_n("monitoring", 1_000).is_allowed());
+    /// limiter.deny("mallory")?;
+    /// assert_eq!(limiter.try_acquire("mallory").cause(), Cause::List);
+    /// limiter.unlist("mallory");
+    /// assert!(limiter.try_acquire("mallory").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// No room in the table.
+    pub fn allow<K: Hash + ?Sized>(&self, key: &K) -> Result<(), Error> {
+        self.list(key, guard::ALLOWED)
+    }
+
+    /// Refuses every request for `key` until it is [taken off](Self::unlist).
+    ///
+    /// # Errors
+    ///
+    /// No room in the table.
+    pub fn deny<K: Hash + ?Sized>(&self, key: &K) -> Result<(), Error> {
+        self.list(key, guard::denied_word(self.clock.now_ns(), u64::MAX))
+    }
+
+    /// Refuses every request for `key` for so long.
+    ///
+    /// # Errors
+    ///
+    /// No room in the table.
+    pub fn deny_for<K: Hash + ?Sized>(&self, key: &K, time: Duration) -> Result<(), Error> {
+        self.list(key, guard::denied_word(self.clock.now_ns(), whole_ns(time)))
+    }
+
+    /// Takes `key` off whichever list it is on.
+    pub fn unlist<K: Hash + ?Sized>(&self, key: &K) {
+        let cells = self.cells(key);
+        if charge::note(&cells, LIST_CELL).is_some() {
+            charge::set_note(&cells, LIST_CELL, guard::UNLISTED);
+        }
+    }
+
+    fn list<K: Hash + ?Sized>(&self, key: &K, word: u64) -> Result<(), Error> {
+        if !charge::set_note(&self.cells(key), LIST_CELL, word) {
+            return Err(Error::new("there is no room in the table for another list entry"));
+        }
+        // Release: whoever sees the flag finds the entry.
+        self.special.fetch_or(LISTS, Ordering::Release);
+        Ok(())
+    }
+
+    /// A key that is asked for again and again: what finds its state is kept.
+    pub fn key<K: Hash + ?Sized>(&self, key: &K) -> KeyHandle<'_> {
+        KeyHandle::new(self, self.hasher.hash_one(key))
+    }
+
+    /// Tokens of `key` for one thread, taken `batch` at a time, so that many cores do not meet at one word.
+    /// See [`Lease`].
+    pub fn lease<K: Hash + ?Sized>(&self, key: &K, batch: u64) -> Lease<'_> {
+        Lease::new(self, self.hasher.hash_one(key), batch)
+    }
+
+    /// The policies of one of the tiers given at [build](LimiterBuilder::tier); `None` if there is none of that
+    /// name.
+    pub fn tier(&self, name: &str) -> Option<Tier<'_>> {
+        let tiers = &self.policies.first().tiers;
+        tiers.iter().position(|tier| tier.name.as_deref() == Some(name)).map(|index| Tier::new(self, index))
+    }
+
+    /// Puts another policy in force, for all that is decided from then on: others may go on meanwhile, and each
+    /// request goes by the one or the other.
+    ///
+    /// A rule goes on counting where one of the same algorithm and period was: a raised limit grants what it was
+    /// raised by, a lowered one leaves nothing until enough has been forgotten (a lowered log forgets all but as many
+    /// of the requests it remembers as it now counts). Token buckets go on with each
+    /// other whatever their period and keep the time until a key is fresh again, but no longer than the new rule
+    /// could make it wait; so raising a rate grants nothing for the past, and lowering it leaves nobody stuck.
+    /// (Buckets of more than 7 600 a second count in finer units, and do not go on with slower ones. Windows go on
+    /// unless a count of millions takes more of the word, a sliding log up to four times its count, or 64.) A rule of any other kind begins with nothing spent.
+    ///
+    /// The table keeps its size: under more rules there is room for fewer keys than were asked for at build.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("2/min")?;
+    /// assert!(limiter.try_acquire_n("key", 2).is_allowed());
+    /// limiter.set_policy("4/min")?;
+    /// assert!(limiter.try_acquire("key").is_denied());
+    /// assert!(limiter.try_acquire_n("other", 4).is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A text that does not parse, a policy that [`Policy::validate`] refuses, more than 64 kinds of rules or
+    /// 16 383 different policies in all:
+    /// the old one stays in force.
+    pub fn set_policy<P>(&self, policy: P) -> Result<(), Error>
+    where
+        P: TryInto<Policy>,
+        P::Error: Into<Error>,
+    {
+        self.change_policy(0, &policy.try_into().map_err(Into::into)?)
+    }
+
+    pub(crate) fn change_policy(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
+        // Relaxed: published with the policy; whoever has seen that goes by it.
+        self.special.fetch_or(CHANGED, Ordering::Relaxed);
+        let before = &self.policies.current().tiers[tier];
+        self.policies.change(tier, policy)?;
+        // Even if it looks like no change: another may have come between the look and this one.
+        if let Some(counts) = &self.watch.counts {
+            counts.follow(&self.policies);
+        }
+        if before.policy != *policy {
+            trace::policy_changed(self.name(), before.name.as_deref(), &before.policy, policy);
+        }
+        // What earlier rules left behind must not make anybody wait for longer than the new ones can.
+        self.table.amend(|cell, word| {
+            let (plan, now_ns) = (*self.policies.current().plan_of(cell)?, self.clock.now_ns());
+            let plan = plan.booked(self.horizon.ns());
+            plan.is_doubtful(word, now_ns).then(|| plan.settled(word, now_ns))
+        });
+        Ok(())
     }
 
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    /// What the table holds and what it has had to do. Walks the whole table: for a dashboard, not for every
-    /// request.
-    pub fn stats(&self) -> Stats {
-        let worth = self.worth(self.clock.now_ns());
-        let totals = self.table.totals();
-        Stats {
-            live_keys: self.table.live_keys(&worth),
-            max_keys: self.max_keys,
-            slots: self.table.slots(),
-            bytes: self.table.bytes(),
-            evicted: totals.evicted,
-            forgiven_cost: totals.forgiven_cost,
-            denied_for_room: totals.denied_for_room,
-            allowed_for_room: totals.allowed_for_room,
-        }
+        &self.policies.current().tiers[0].policy
     }
 
     /// Begins to make room for `key` and stops for ever. Not part of the interface.
     #[cfg(any(test, tollgate_loom))]
     #[doc(hidden)]
     pub fn abandon<K: Hash + ?Sized>(&self, key: &K, after: crate::table::TakeoverStep) {
-        let now_ns = self.clock.now_ns();
-        self.table.abandon(self.cells(key).place(0), after, now_ns, &self.worth(now_ns));
+        self.table.abandon(self.cells(key).place(0), after, &self.worth());
     }
 
     /// A key's home bucket, its other one, and the way it prefers in either. Not part of the interface.
@@ -168,214 +407,130 @@ impl Limiter {
         self.table.placement(self.cells(key).place(0))
     }
 
-    fn worth(&self, now_ns: u64) -> PolicyWorth<'_> {
-        PolicyWorth { compiled: &self.compiled, clock: &self.clock, now_ns }
+    pub(crate) fn worth(&self) -> PolicyWorth<'_> {
+        PolicyWorth { limiter: self }
     }
 
     #[inline]
-    fn cells<K: Hash + ?Sized>(&self, key: &K) -> TableCells<'_> {
+    pub(crate) fn cells<K: Hash + ?Sized>(&self, key: &K) -> TableCells<'_> {
         self.cells_of(self.hasher.hash_one(key))
     }
 
     #[inline]
-    fn cells_of(&self, hash: u64) -> TableCells<'_> {
-        TableCells { limiter: self, hash }
+    pub(crate) fn cells_of(&self, hash: u64) -> TableCells<'_> {
+        TableCells::new(self, hash)
+    }
+
+    /// The policy in force for a tier.
+    pub(crate) fn compiled(&self, tier: usize) -> &Compiled {
+        &self.policies.current().tiers[tier].compiled
+    }
+
+    /// Spends under the first tier.
+    #[inline(always)]
+    pub(crate) fn spend(&self, cells: &impl Cells, cost: u64) -> Decision {
+        // Relaxed: what the flags stand for is read with more care, and being a moment late is being early.
+        let special = self.special.load(Ordering::Relaxed);
+        if special != 0 {
+            return self.spend_specially(special, &{ *cells }, cost);
+        }
+        charge::acquire(&self.policies.at_build, cells, cost)
+    }
+
+    #[inline]
+    fn spend_at(&self, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+        // Relaxed: as above.
+        if self.special.load(Ordering::Relaxed) != 0 {
+            return self.decide(0, &{ *cells }, now_ns, cost, Seat::Ask).0;
+        }
+        charge::acquire_at(&self.policies.at_build, cells, now_ns, cost)
+    }
+
+    /// Spends under a tier, with everything that has a say.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn decide(
+        &self,
+        tier: usize,
+        cells: &impl Cells,
+        now_ns: u64,
+        cost: u64,
+        seat: Seat,
+    ) -> (Decision, Option<usize>) {
+        if let Some(verdict) = self.above_rules(cells, now_ns, cost) {
+            self.watch.note(tier, &verdict);
+            return (verdict, None);
+        }
+        let compiled = self.compiled(tier);
+        let (decision, taken) = match seat {
+            // The broken variant goes by the old policy's first rule and by the new one's others.
+            Seat::Ask if is_broken(Fault::MixesPolicies) => {
+                let mixed = compiled.mixed_with(self.compiled(tier));
+                (charge::acquire_at(&mixed, cells, now_ns, cost), None)
+            }
+            Seat::Ask => (charge::acquire_at(compiled, cells, now_ns, cost), None),
+            Seat::Take => charge::acquire_all(compiled, cells, now_ns, cost, seat),
+        };
+        if let (Some(penalty), Outcome::Denied, Cause::Rule) =
+            (&self.penalty, decision.outcome(), decision.cause())
+        {
+            charge::strike(penalty, cells, PENALTY_CELL);
+        }
+        self.watch.note(tier, &decision);
+        (decision, taken)
+    }
+
+    /// What a tier would decide.
+    pub(crate) fn look(&self, tier: usize, cells: &impl Cells, cost: u64) -> Decision {
+        let now_ns = cells.now_ns();
+        self.above_rules(cells, now_ns, cost)
+            .unwrap_or_else(|| charge::peek(self.compiled(tier), cells, now_ns, cost))
+    }
+
+    pub(crate) fn forget(&self, tier: usize, cells: &impl Cells) {
+        charge::reset(self.compiled(tier), cells);
+        if self.penalty.is_some() && charge::note(cells, PENALTY_CELL).is_some() {
+            charge::set_note(cells, PENALTY_CELL, 0);
+        }
+    }
+
+    /// What lists and lockouts say of a key, if they say anything.
+    pub(crate) fn above_rules(&self, cells: &impl Cells, now_ns: u64, cost: u64) -> Option<Decision> {
+        // Acquire: an entry is in its place before the flag is up.
+        if self.special.load(Ordering::Acquire) & (LISTS | PENALTIES) == 0 {
+            return None;
+        }
+        let say = |outcome, cause, summary| {
+            Some(Decision::new(outcome, 0, None, View::Summary(cause, summary), now_ns, cost))
+        };
+        let refused = |wait_ns, reset_ns| Summary { limit: 0, remaining: 0, wait_ns, reset_ns };
+        match charge::note(cells, LIST_CELL).and_then(|word| guard::listing(word, now_ns)) {
+            Some(Listing::Allow) => {
+                let unlimited = Summary { limit: u64::MAX, remaining: u64::MAX, wait_ns: 0, reset_ns: 0 };
+                return say(Outcome::Allowed, Cause::List, unlimited);
+            }
+            Some(Listing::Deny { left_ns }) => {
+                return say(Outcome::Denied, Cause::List, refused(left_ns, left_ns));
+            }
+            None => {}
+        }
+        let penalty = self.penalty.as_ref()?;
+        let word = charge::note(cells, PENALTY_CELL)?;
+        match penalty.locked_ns(word, now_ns) {
+            0 => None,
+            locked_ns => {
+                say(Outcome::Denied, Cause::Penalty, refused(locked_ns, penalty.reset_ns(word, now_ns)))
+            }
+        }
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("policy", &format_args!("{}", self.policy))
+            .field("policy", &format_args!("{}", self.policy()))
             .field("max_keys", &self.max_keys)
             .field("clock", &self.clock)
             .finish_non_exhaustive()
     }
-}
-
-/// One key's cells in the table.
-struct TableCells<'t> {
-    limiter: &'t Limiter,
-    hash: u64,
-}
-
-impl TableCells<'_> {
-    /// Where a cell lives: a few cells share their buckets, a long log spreads over more.
-    #[inline(always)]
-    fn place(&self, index: usize) -> Place {
-        let group = (index / CELLS_TOGETHER) as u64;
-        self.limiter.table.place(self.hash.wrapping_add(group.wrapping_mul(0x9e37_79b9_7f4a_7c15)), index)
-    }
-}
-
-impl Cells for TableCells<'_> {
-    type Cell<'a>
-        = SlotRef<'a>
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn glance(&self, index: usize) -> Option<SlotRef<'_>> {
-        self.limiter.table.glance(self.place(index))
-    }
-
-    fn find(&self, index: usize) -> Option<SlotRef<'_>> {
-        self.limiter.table.find(self.place(index))
-    }
-
-    #[inline(never)]
-    fn claim(&self, index: usize, now_ns: u64, may_displace: &mut bool) -> Result<SlotRef<'_>, NoRoom> {
-        let worth = self.limiter.worth(now_ns);
-        self.limiter.table.claim(self.place(index), now_ns, &worth, may_displace)
-    }
-
-    #[inline(always)]
-    fn now_ns(&self) -> u64 {
-        self.limiter.clock.now_ns()
-    }
-}
-
-/// What the words of a policy are worth at a moment.
-struct PolicyWorth<'p> {
-    compiled: &'p Compiled,
-    clock: &'p Clock,
-    now_ns: u64,
-}
-
-impl Worth for PolicyWorth<'_> {
-    fn reset_ns(&self, cell: usize, payload: u64) -> u64 {
-        let plan = self.compiled.plan_of(cell);
-        match plan.reset_ns(payload, self.now_ns) {
-            // Before a word is called worthless, the time is read again: the first may have been read long
-            // before the word, whose owner has spent since.
-            0 if !is_broken(Fault::TrustsOldTime) => plan.reset_ns(payload, self.clock.now_ns()),
-            reset_ns => reset_ns,
-        }
-    }
-
-    fn spent(&self, cell: usize, payload: u64) -> u64 {
-        self.compiled.plan_of(cell).spent(payload, self.now_ns)
-    }
-}
-
-/// Builds a [`Limiter`].
-///
-/// ```
-/// use tollgate::{Clock, Limiter, WhenFull};
-///
-/// let limiter = Limiter::builder()
-///     .policy("100/min")
-///     .max_keys(1_000_000)
-///     .when_full(WhenFull::Deny)
-///     .clock(Clock::precise())
-///     .build()?;
-/// assert_eq!(limiter.stats().max_keys, 1_000_000);
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build`"]
-pub struct LimiterBuilder {
-    policy: Option<Result<Policy, Error>>,
-    max_keys: usize,
-    when_full: WhenFull,
-    clock: Option<Clock>,
-    seeds: Option<[u64; 4]>,
-    prefault: Option<bool>,
-}
-
-impl LimiterBuilder {
-    /// The policy: a [`Policy`], a [`Rule`](crate::Rule) or a text. Required.
-    pub fn policy<P>(mut self, policy: P) -> Self
-    where
-        P: TryInto<Policy>,
-        P::Error: Into<Error>,
-    {
-        self.policy = Some(policy.try_into().map_err(Into::into));
-        self
-    }
-
-    /// How many keys there is room for at the same time; 65 536 unless given.
-    ///
-    /// A key takes room only while it is worth less than a fresh one. All memory is taken at build: 24 bytes a
-    /// key under one rule, 71 under two, 178 under three, and 100 for each request a longer log remembers.
-    /// Tables of a few thousand keys are given twice that.
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
-        self
-    }
-
-    /// What to do for a key that finds no room; [`WhenFull::Evict`] unless given.
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
-    }
-
-    /// Where time comes from; [`Clock::precise`] unless given.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Seeds for the hash, so that a run can be repeated; random for each limiter unless given.
-    ///
-    /// With random seeds nobody outside can aim two keys at the same place. Two keys share a budget when 35
-    /// bits of their hashes and one of two buckets agree: among a million live keys the chance that any two
-    /// do is 1 in 6 400.
-    pub fn seeds(mut self, seeds: [u64; 4]) -> Self {
-        self.seeds = Some(seeds);
-        self
-    }
-
-    /// Whether to touch all memory at build, so that no later call waits for the system to provide a page.
-    ///
-    /// Unless given, tables of up to 256 MiB (some 11 million keys) are; a larger one grows into its memory as
-    /// keys arrive, and a call that is the first to reach a page takes microseconds longer.
-    pub fn prefault(mut self, prefault: bool) -> Self {
-        self.prefault = Some(prefault);
-        self
-    }
-
-    /// Builds the limiter and takes all its memory.
-    ///
-    /// # Errors
-    ///
-    /// No policy, or one that does not parse or that [`Policy::validate`] refuses; a `max_keys` of 0 or
-    /// beyond memory.
-    pub fn build(self) -> Result<Limiter, Error> {
-        let policy = self.policy.unwrap_or_else(|| Err(Error::new("a limiter needs a policy")))?;
-        let compiled = policy.compile()?;
-        if self.max_keys == 0 {
-            return Err(Error::new("max_keys of 0 leaves no room for any key"));
-        }
-        let table = Table::new(self.max_keys, compiled.cells, self.when_full, self.prefault)?;
-        let hasher = match self.seeds {
-            Some([a, b, c, d]) => RandomState::with_seeds(a, b, c, d),
-            None => RandomState::new(),
-        };
-        let clock = self.clock.unwrap_or_default();
-        Ok(Limiter { table, compiled, clock, hasher, policy, max_keys: self.max_keys })
-    }
-}
-
-/// What a limiter's table holds, and what it has had to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Keys that are worth less than a fresh one just now. A sliding log counts once for each four requests
-    /// it remembers.
-    pub live_keys: usize,
-    /// Live keys there is room for.
-    pub max_keys: usize,
-    /// Words there is room for, in all.
-    pub slots: usize,
-    /// Memory of the table.
-    pub bytes: usize,
-    /// Live entries forgotten to make room ([`WhenFull::Evict`]).
-    pub evicted: u64,
-    /// What those entries had spent that still counted.
-    pub forgiven_cost: u64,
-    /// Requests refused because there was no room ([`WhenFull::Deny`]).
-    pub denied_for_room: u64,
-    /// Requests that passed uncounted because there was no room ([`WhenFull::Allow`]).
-    pub allowed_for_room: u64,
 }

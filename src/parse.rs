@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! policy    = limit *( ";" limit )
-//! limit     = [ algorithm ] COUNT [ "r" ] ( "/" | "per" ) [ N ] UNIT [ "burst" N ] [ "named" NAME ]
+//! limit     = [ "shadow" ] ( rate | at once ) [ "named" NAME ]
+//! rate      = [ algorithm ] COUNT [ "r" ] ( "/" | "per" ) [ N ] UNIT [ "burst" N ]
+//! at once   = COUNT "at" "once"
 //! algorithm = "token" | "fixed" | "sliding" | "log"
 //! UNIT      = "ns" | "us" | "ms" | "s" | "min" | "h" | "d" | "w", or spelled out
 //! ```
@@ -94,12 +96,13 @@ pub(crate) fn rule(text: &str) -> Result<Rule, Error> {
 
 fn limit(reader: &mut Reader<'_>) -> Result<Rule, Error> {
     let start = reader.column();
+    let shadow = reader.eat_word("shadow");
     let algorithm = match reader.peek_word() {
-        "" => Algorithm::TokenBucket,
+        "" => None,
         word => match algorithm(word) {
             Some(algorithm) => {
                 reader.skip(word);
-                algorithm
+                Some(algorithm)
             }
             None => {
                 return Err(reader.error(format!(
@@ -109,14 +112,14 @@ fn limit(reader: &mut Reader<'_>) -> Result<Rule, Error> {
         },
     };
     let count = reader.number("a limit such as `100/min`", "count")?;
-    if reader.peek_word().eq_ignore_ascii_case("r") {
-        reader.skip("r");
-    }
-    if !reader.eat('/') && !reader.eat_word("per") {
-        return Err(reader.expected("`/` or `per`, then a period"));
-    }
-    let period = period(reader)?;
-    let mut rule = Rule::new(count, period).by(algorithm);
+    let mut rule = if algorithm.is_none() && reader.eat_word("at") {
+        if !reader.eat_word("once") {
+            return Err(reader.expected("`once` after `at`"));
+        }
+        Rule::at_once(count)
+    } else {
+        rate(reader, count)?.by(algorithm.unwrap_or_default())
+    };
     if reader.eat_word("burst") {
         rule = rule.burst(reader.number("a number after `burst`", "burst")?);
     }
@@ -129,7 +132,17 @@ fn limit(reader: &mut Reader<'_>) -> Result<Rule, Error> {
         reader.skip(name);
     }
     rule.validate().map_err(|error| error.at(start))?;
-    Ok(rule)
+    Ok(if shadow { rule.shadow() } else { rule })
+}
+
+fn rate(reader: &mut Reader<'_>, count: u64) -> Result<Rule, Error> {
+    if reader.peek_word().eq_ignore_ascii_case("r") {
+        reader.skip("r");
+    }
+    if !reader.eat('/') && !reader.eat_word("per") {
+        return Err(reader.expected("`/` or `per`, then a period"));
+    }
+    Ok(Rule::new(count, period(reader)?))
 }
 
 fn period(reader: &mut Reader<'_>) -> Result<Duration, Error> {
@@ -272,6 +285,9 @@ mod tests {
             ("log 5/15min named login", Rule::new(5, Duration::from_secs(900)).sliding_log().named("login")),
             ("1/w", Rule::new(1, Duration::from_secs(604_800))),
             ("100/min burst 20 named a;", minute(100).burst(20).named("a")),
+            ("20 at once", Rule::at_once(20)),
+            ("Shadow 20 AT once named b", Rule::at_once(20).named("b").shadow()),
+            ("shadow log 5/s", Rule::per_second(5).sliding_log().shadow()),
         ] {
             let text = text.trim_end_matches(';');
             assert_eq!(text.parse::<Rule>(), Ok(rule), "{text}");
@@ -307,6 +323,11 @@ mod tests {
             ("999999999999/ns", 1, "the rate is too fast for the word"),
             ("5/s named", 10, "expected a name after `named`"),
             ("5/s named é", 1, "a name cannot contain 'é'"),
+            ("5 at", 5, "expected `once` after `at`, but the text ends"),
+            ("fixed 5 at once", 9, "expected `/` or `per`"),
+            ("5 at once burst 2", 1, "`burst` belongs to the token bucket"),
+            ("0 at once", 1, "the count must be at least 1"),
+            ("shadow", 7, "expected a limit"),
             ("5/é", 3, "unknown unit `é`"),
             ("é5/s", 1, "unknown algorithm `é`"),
         ] {

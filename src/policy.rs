@@ -1,19 +1,13 @@
 //! Rules and policies as people write them: in code here, as text in [`parse`](crate::parse).
 
-use crate::algorithm::{Gcra, Plan};
+use crate::algorithm::Plan;
+use crate::compile::RULES_MAX;
 use crate::error::Error;
-use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The most rules one policy may have.
-pub(crate) const RULES_MAX: usize = 16;
-/// The most words the state of one key may take: what all sliding logs of a policy remember, and one for
-/// each other rule.
-pub(crate) const CELLS_MAX: usize = 1024;
 /// The longest name of a rule, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -32,13 +26,16 @@ pub enum Algorithm {
     SlidingWindow,
     /// At most `count` in *any* trailing window, exactly; one word of memory a request in the window.
     SlidingLog,
+    /// At most `count` that have begun and not ended, whatever the time: counted by
+    /// [`Limiter::try_start`](crate::Limiter::try_start).
+    InFlight,
 }
 
 impl Algorithm {
     /// What the text form calls it; nothing for the default.
     pub(crate) fn keyword(self) -> &'static str {
         match self {
-            Self::TokenBucket => "",
+            Self::TokenBucket | Self::InFlight => "",
             Self::FixedWindow => "fixed ",
             Self::SlidingWindow => "sliding ",
             Self::SlidingLog => "log ",
@@ -51,6 +48,7 @@ impl Algorithm {
             Self::FixedWindow => "a fixed window",
             Self::SlidingWindow => "a sliding window",
             Self::SlidingLog => "a sliding log",
+            Self::InFlight => "a limit of so many at once",
         }
     }
 }
@@ -80,12 +78,13 @@ pub struct Rule {
     period: Duration,
     burst: Option<u64>,
     name: Option<Arc<str>>,
+    shadow: bool,
 }
 
 impl Rule {
     /// `count` in every `period`, as a token bucket unless told otherwise.
     pub fn new(count: u64, period: Duration) -> Self {
-        Self { algorithm: Algorithm::TokenBucket, count, period, burst: None, name: None }
+        Self { algorithm: Algorithm::TokenBucket, count, period, burst: None, name: None, shadow: false }
     }
 
     /// `count` in a second.
@@ -106,6 +105,39 @@ impl Rule {
     /// `count` in a day.
     pub fn per_day(count: u64) -> Self {
         Self::new(count, Duration::from_secs(86_400))
+    }
+
+    /// At most `count` at once: of what has begun by [`Limiter::try_start`](crate::Limiter::try_start) and not
+    /// ended.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::at_once(1))?;
+    /// let permit = limiter.try_start("report")?;
+    /// assert!(limiter.try_start("report").is_err());
+    /// drop(permit);
+    /// assert!(limiter.try_start("report").is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn at_once(count: u64) -> Self {
+        Self::new(count, Duration::ZERO).by(Algorithm::InFlight)
+    }
+
+    /// Only watch: the rule is decided and counted, and never refuses. See
+    /// [`Decision::would_deny`](crate::Decision::would_deny).
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("100/min; shadow 1/min named stricter")?;
+    /// assert!(limiter.try_acquire("key").would_deny().is_none());
+    /// let decision = limiter.try_acquire("key");
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.would_deny(), Some(1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn shadow(mut self) -> Self {
+        self.shadow = true;
+        self
     }
 
     /// How many a rested key may take at once; the rule's count unless given. Token bucket only.
@@ -159,7 +191,13 @@ impl Rule {
         self.count
     }
 
-    /// The period.
+    /// Whether the rule only watches.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// The period; zero for a limit of so many at once, which has none.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
@@ -200,7 +238,7 @@ impl Rule {
 }
 
 /// A name must survive a header's quoted string and the text form as it is.
-fn check_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(Error::new(format!(
             "a name has 1 to {NAME_BYTES_MAX} characters, this has {}",
@@ -215,7 +253,12 @@ fn check_name(name: &str) -> Result<(), Error> {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}/{}", self.algorithm.keyword(), self.count, crate::parse::PeriodText(self.period))?;
+        let shadow = if self.shadow { "shadow " } else { "" };
+        write!(f, "{shadow}{}{}", self.algorithm.keyword(), self.count)?;
+        match self.algorithm {
+            Algorithm::InFlight => f.write_str(" at once")?,
+            _ => write!(f, "/{}", crate::parse::PeriodText(self.period))?,
+        }
         if let Some(burst) = self.burst {
             write!(f, " burst {burst}")?;
         }
@@ -270,30 +313,6 @@ impl Policy {
     pub fn validate(&self) -> Result<(), Error> {
         self.compile().map(|_| ())
     }
-
-    pub(crate) fn compile(&self) -> Result<Compiled, Error> {
-        check_rule_count(self.rules.len())?;
-        let mut rules = Vec::with_capacity(self.rules.len());
-        let mut cells = 0;
-        for rule in &self.rules {
-            let plan = rule.compile().map_err(|error| match self.rules.len() {
-                1 => error,
-                _ => Error::new(format!("rule `{rule}`: {error}")),
-            })?;
-            rules.push(CompiledRule { plan, name: rule.name().map(intern), first_cell: cells });
-            cells += plan.words();
-        }
-        if cells > CELLS_MAX {
-            return Err(Error::new(format!(
-                "the sliding logs of a policy remember at most {CELLS_MAX} requests in all, these would {cells}"
-            )));
-        }
-        let bucket = match rules[..] {
-            [CompiledRule { plan: Plan::Gcra(plan), name, .. }] => Bucket { plan, name },
-            _ => Bucket { plan: Gcra::NOTHING_FITS, name: None },
-        };
-        Ok(Compiled { rules: rules.into_boxed_slice(), cells, bucket })
-    }
 }
 
 pub(crate) fn check_rule_count(rules: usize) -> Result<(), Error> {
@@ -306,6 +325,39 @@ pub(crate) fn check_rule_count(rules: usize) -> Result<(), Error> {
 impl From<Rule> for Policy {
     fn from(rule: Rule) -> Self {
         Self { rules: vec![rule] }
+    }
+}
+
+impl From<&Rule> for Policy {
+    fn from(rule: &Rule) -> Self {
+        rule.clone().into()
+    }
+}
+
+impl From<&Self> for Policy {
+    fn from(policy: &Self) -> Self {
+        policy.clone()
+    }
+}
+
+/// For rules that were read one by one.
+///
+/// ```
+/// use tollgate::{Limiter, Rule};
+///
+/// let rules = vec![Rule::per_second(10), Rule::per_hour(1000)];
+/// assert_eq!(Limiter::new(rules)?.policy().to_string(), "10/s; 1000/h");
+/// assert_eq!(Limiter::new(vec![]).unwrap_err().to_string(), "a policy has at least one rule");
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+impl TryFrom<Vec<Rule>> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: Vec<Rule>) -> Result<Self, Error> {
+        match rules.is_empty() {
+            true => Err(Error::new("a policy has at least one rule")),
+            false => Ok(Self { rules }),
+        }
     }
 }
 
@@ -349,60 +401,6 @@ impl FromStr for Policy {
     fn from_str(text: &str) -> Result<Self, Error> {
         crate::parse::policy(text)
     }
-}
-
-/// A policy as the engine runs it.
-#[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(crate) rules: Box<[CompiledRule]>,
-    /// How many words the state of one key takes.
-    pub(crate) cells: usize,
-    /// The only rule, where that is a token bucket: the common case, kept where it is reached in one step.
-    /// Elsewhere a bucket that no cost fits.
-    pub(crate) bucket: Bucket,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
-    pub(crate) plan: Gcra,
-    pub(crate) name: Option<&'static str>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CompiledRule {
-    pub(crate) plan: Plan,
-    pub(crate) name: Option<&'static str>,
-    /// Which of a key's words is this rule's first.
-    pub(crate) first_cell: usize,
-}
-
-impl Compiled {
-    /// The plan whose state a cell holds.
-    pub(crate) fn plan_of(&self, cell: usize) -> &Plan {
-        // Rules are few, and their cells lie in order.
-        let after = self.rules.iter().position(|rule| rule.first_cell > cell).unwrap_or(self.rules.len());
-        &self.rules[after - 1].plan
-    }
-}
-
-impl CompiledRule {
-    /// The cells that hold this rule's state.
-    pub(crate) fn cells(&self) -> Range<usize> {
-        self.first_cell..self.first_cell + self.plan.words()
-    }
-}
-
-/// A name that lives as long as the program, so that a decision can carry it and still be `Copy`.
-/// Each distinct name is kept once, however often rules are reloaded.
-fn intern(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = names.get(name) {
-        return known;
-    }
-    let kept: &'static str = Box::leak(name.into());
-    names.insert(kept);
-    kept
 }
 
 #[cfg(feature = "serde")]

@@ -4,16 +4,38 @@
 //! rule on purpose ([`Fault`]), so that every model can show that it would notice.
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use portable_atomic::{AtomicU64, Ordering, fence};
+pub(crate) use portable_atomic::{AtomicU64, Ordering};
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use std::sync::Mutex;
+
+#[cfg(tollgate_loom)]
+pub(crate) use loom::sync::Mutex;
 
 #[cfg(tollgate_loom)]
 pub(crate) use self::modelled::AtomicU64;
 #[cfg(tollgate_loom)]
-pub(crate) use loom::sync::atomic::{Ordering, fence};
+pub(crate) use loom::sync::atomic::Ordering;
+
+/// How claims, and the loads that search for other claims, are put into one total order: by themselves in a
+/// normal build. Loom gives sequentially consistent accesses no such order, only fences; so a model has the
+/// weaker accesses and [`in_total_order`] between them.
+pub(crate) const CLAIM: Ordering = if cfg!(tollgate_loom) { Ordering::AcqRel } else { Ordering::SeqCst };
+pub(crate) const SEARCH: Ordering = if cfg!(tollgate_loom) { Ordering::Acquire } else { Ordering::SeqCst };
+
+/// Stands between a claim and the search that follows it.
+#[inline(always)]
+pub(crate) fn in_total_order() {
+    #[cfg(tollgate_loom)]
+    // SeqCst: the total order itself.
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
 
 /// Atomics that the model checker does not look into: a clock's hands are an input to a model, not a part
 /// of the algorithm it checks.
 pub(crate) mod unmodelled {
+    #[cfg(feature = "redis")]
+    pub(crate) use portable_atomic::fence;
     pub(crate) use portable_atomic::{AtomicU64, Ordering};
 }
 
@@ -25,7 +47,8 @@ pub enum Fault {
     None,
     /// Every compare-exchange becomes a load followed by a store.
     LoadThenStore,
-    /// A refusal keeps what it had charged by then, on earlier rules or of a log.
+    /// A refusal keeps what it had charged by then, on earlier rules or of a log; so does a reservation that is
+    /// given up.
     NoHandBack,
     /// A word that was read long after the time is judged by it all the same.
     TrustsOldTime,
@@ -43,6 +66,22 @@ pub enum Fault {
     ForgetsDebt,
     /// A claim that another key has not committed to is left to it, for however long that takes.
     WaitsForClaimer,
+    /// A set of policies is said to be in force before it is in its place.
+    PublishesEarly,
+    /// A request goes by two sets of policies, where one is put in force meanwhile.
+    MixesPolicies,
+    /// The horizon is not moved before a word is written that lies beyond it.
+    BooksUnseen,
+    /// A permit is given back twice.
+    LeavesTwice,
+    /// A lease keeps its tokens for however long.
+    LeaseForEver,
+    /// A closing table does not shut out those who were about to charge.
+    ClosesUnsealed,
+    /// A label is written without a claim to its cell.
+    WritesUnclaimed,
+    /// A label's version is not looked at again after the label was read.
+    NoSecondLook,
 }
 
 /// Whether the model under way asked for `fault`; always false, and gone, in a normal build.
@@ -160,6 +199,18 @@ pub(crate) mod modelled {
                 self.loads.fetch_add(1, Ordering::Relaxed);
             }
             self.word.load(order)
+        }
+
+        pub(crate) fn store(&self, value: u64, order: Ordering) {
+            self.word.store(value, order);
+        }
+
+        pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+            self.word.fetch_or(value, order)
+        }
+
+        pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+            self.word.fetch_max(value, order)
         }
 
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {

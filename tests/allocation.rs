@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use tollgate::{Clock, Gate, Limiter, WhenFull};
+use tollgate::{Clock, Gate, Limiter, Penalties, WhenFull};
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
@@ -200,5 +200,46 @@ fn real_clocks_do_not_allocate_either() {
             }
         });
         assert_eq!(spent, 0, "{clock:?}");
+    }
+}
+
+/// What stands around a decision takes no memory either, after a change of policy as before: all but waiting,
+/// snapshots and the change itself.
+#[test]
+fn no_call_around_a_decision_allocates() {
+    let minute = Duration::from_secs(60);
+    let (clock, hand) = Clock::manual();
+    hand.set(minute);
+    let limiter = Limiter::builder()
+        .policy("5/s; fixed 50/min; 3 at once; shadow 2/s; log 9/min")
+        .tier("premium", "50/s; 30 at once")
+        .penalties(Penalties::new([minute, 5 * minute]).after(3))
+        .max_keys(64)
+        .clock(clock)
+        .build()
+        .unwrap();
+    for policy in [None, Some("7/s; 90/min; 4 at once"), Some("1000/s burst 100")] {
+        if let Some(policy) = policy {
+            limiter.set_policy(policy).unwrap();
+        }
+        let spent = allocations(|| {
+            let premium = limiter.tier("premium").unwrap();
+            for turn in 0..200u64 {
+                let key = turn % 9;
+                let permit = limiter.try_start(&key);
+                let _ = black_box((limiter.try_acquire(&key), limiter.peek(&key), premium.try_acquire(&key)));
+                let _ = black_box((limiter.once(&turn, minute), limiter.once(&turn, minute)));
+                let handle = limiter.key(&key);
+                let _ = black_box((handle.try_acquire(), handle.peek()));
+                let mut lease = limiter.lease(&key, 4);
+                let _ = black_box((lease.try_acquire(), lease.try_acquire()));
+                let _ = black_box((limiter.deny_for(&(turn % 3), minute), limiter.allow(&"friend")));
+                limiter.unlist(&(turn % 3));
+                limiter.reset(&key);
+                drop(permit);
+                hand.advance(Duration::from_secs(turn));
+            }
+        });
+        assert_eq!(spent, 0, "under {policy:?}");
     }
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+mod common;
 mod oracle;
 
 use oracle::harness::{Checked, Op, nanos};
@@ -11,7 +12,6 @@ use oracle::{Oracle, expect};
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
-use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Decision, Gate, Outcome, Policy, Rule};
 
@@ -25,12 +25,7 @@ const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog];
 
 fn check<S: Strategy>(cases: u32, strategy: S, law: impl Fn(S::Value) -> Result<(), String>) {
-    let config =
-        Config { cases, rng_seed: RngSeed::Fixed(SEED), failure_persistence: None, ..Config::default() };
-    let outcome = TestRunner::new(config).run(&strategy, |case| law(case).map_err(TestCaseError::fail));
-    if let Err(failure) = outcome {
-        panic!("seed {SEED:#x}: {failure}");
-    }
+    common::check_with(SEED, cases, strategy, law);
 }
 
 /// Checks a law for each algorithm: a rule, a start and a history.

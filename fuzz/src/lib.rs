@@ -15,8 +15,9 @@ const OPS_MAX: usize = 64;
 const START_NS_MAX: u64 = u64::MAX - (1 << 58);
 /// Keys of a trace for a limiter.
 const KEYS: usize = 13;
-/// Rules of nanoseconds beside rules of hours would see more windows than a word numbers.
-const PERIOD_SEVERAL_NS_MAX: u64 = 1 << 31;
+/// A window's number has 32 bits at least, under the counts used here. Half of them may pass before a word that was
+/// left alone is taken for one of the future, which is documented and which the oracle does not imitate.
+const WINDOWS_MAX: u128 = 1 << 31;
 
 /// A rule of any algorithm, small enough for its edges to be met.
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -112,7 +113,7 @@ pub fn run_keyed(input: &KeyedInput) {
     }
 }
 
-/// One to four rules, unless their periods lie too far apart.
+/// One to four rules, unless the shortest window could pass too often while the longest rule sets the pace.
 fn several(rules: &[RuleInput; 4], algorithms: &[u8; 4], rule_count: u8) -> Option<Policy> {
     let mut rules = rules.iter().zip(algorithms).map(|(rule, algorithm)| {
         let algorithm = match algorithm % 4 {
@@ -125,8 +126,18 @@ fn several(rules: &[RuleInput; 4], algorithms: &[u8; 4], rule_count: u8) -> Opti
     });
     let policy = Policy::from(rules.next()?);
     let policy = rules.take(usize::from(rule_count % 4)).fold(policy, Policy::and);
-    let near = |rule: &Rule| rule.period() <= Duration::from_nanos(PERIOD_SEVERAL_NS_MAX);
-    policy.rules().iter().all(near).then_some(policy)
+    let step_ns = policy.rules().iter().map(longest_step_ns).max()?;
+    let numbered =
+        |rule: &&Rule| matches!(rule.algorithm(), Algorithm::FixedWindow | Algorithm::SlidingWindow);
+    let window_ns = policy.rules().iter().filter(numbered).map(|rule| rule.period().as_nanos()).min();
+    let passes_too_often = window_ns.is_some_and(|ns| step_ns * OPS_MAX as u128 > ns * WINDOWS_MAX);
+    (!passes_too_often).then_some(policy)
+}
+
+/// How far one operation may move the clock for this rule's sake: three periods, or until a whole burst is back.
+fn longest_step_ns(rule: &Rule) -> u128 {
+    let bursts = u128::from(rule.limit() / rule.count().max(1)) + 1;
+    rule.period().as_nanos() * bursts.max(3)
 }
 
 fn run(policy: &Policy, start_ns: u64, ops: &[u32]) {

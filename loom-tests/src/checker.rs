@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Instant;
-use tollgate::model::{Fault, with_fault};
+use tollgate::model::{Fault, with_counted_loads, with_fault};
 use tollgate::{Clock, Gate, Limiter, ManualHand, WhenFull};
 
 /// How the message of a broken law begins, so that it is not mistaken for a complaint of loom itself.
@@ -46,6 +46,24 @@ pub fn explore_within(name: &str, preemptions_max: usize, body: impl Fn() + Send
     });
     let executions = executions.load(Ordering::Relaxed);
     println!("{name}: {executions} executions in {:.0?}", start.elapsed());
+}
+
+/// Runs `body` twice: as [`explore_within`] does, and with loads that loom tries in every order too. Without that
+/// a thread which only loads, because it is refused, is hardly tried against the others at all; with it there
+/// are some thirty times as many executions. So each has a bound of its own.
+///
+/// # Panics
+///
+/// As [`explore`].
+pub fn explore_thoroughly(
+    name: &str,
+    preemptions_max: [usize; 2],
+    body: impl Fn() + Clone + Send + Sync + 'static,
+) {
+    let [plain, counted] = preemptions_max;
+    let thorough = body.clone();
+    with_counted_loads(|| explore_within(&format!("{name}, loads in every order"), counted, thorough));
+    explore_within(name, plain, body);
 }
 
 /// A gate with a clock that stands still until it is moved.

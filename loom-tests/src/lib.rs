@@ -20,7 +20,8 @@
 //! that run must be `caught`: a model that passes on broken code proves nothing.
 //!
 //! What loom does not show: it never lets a weak compare-exchange fail spuriously, and it takes `SeqCst`
-//! accesses for `AcqRel`.
+//! accesses for `AcqRel`. Where the table relies on their order, models have a fence (`in_total_order` in
+//! `src/sync.rs`).
 
 #[cfg(tollgate_loom)]
 mod checker;
@@ -28,6 +29,6 @@ mod checker;
 mod scene;
 
 #[cfg(tollgate_loom)]
-pub use checker::{Job, caught, explore, explore_within, gate, law, limiter, together};
+pub use checker::{Job, caught, explore, explore_thoroughly, explore_within, gate, law, limiter, together};
 #[cfg(tollgate_loom)]
 pub use scene::{Act, After, Cast, KEYS, Scene};

@@ -1,10 +1,10 @@
 //! Models of the keyed table, told as scenes: who has spent what beforehand, what each thread then does, and
 //! what has to be true afterwards.
 
-use crate::checker::{Job, explore_within, law, limiter, together};
+use crate::checker::{Job, explore_thoroughly, law, limiter, together};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::model::{TakeoverStep, with_counted_loads};
+use tollgate::model::TakeoverStep;
 use tollgate::{Limiter, ManualHand, Stats, WhenFull};
 
 /// How many keys a scene may name.
@@ -80,14 +80,7 @@ pub struct After {
 impl Scene {
     /// Runs the scene in every interleaving; `expected` states the laws.
     pub fn play(self, expected: impl Fn(&After) + Clone + Send + Sync + 'static) {
-        let [plain, counted] = self.preemptions_max;
-        let thorough = expected.clone();
-        with_counted_loads(|| self.play_within(counted, thorough));
-        self.play_within(plain, expected);
-    }
-
-    fn play_within(self, preemptions_max: usize, expected: impl Fn(&After) + Send + Sync + 'static) {
-        explore_within(self.name, preemptions_max, move || {
+        explore_thoroughly(self.name, self.preemptions_max, move || {
             let max_keys = match self.cast {
                 Cast::OneBucket(_) => 1,
                 Cast::TwoBuckets(_) => 3,
@@ -106,7 +99,7 @@ impl Scene {
                     *sum += one;
                 }
             }
-            let left = keys.map(|key| limiter.peek(&key).remaining());
+            let left = keys.map(|key| limiter.peek_n(&key, 0).remaining());
             let stats = limiter.stats();
             expected(&After { admitted, before, left, stats, limiter, hand, keys });
         });
@@ -204,6 +197,18 @@ impl After {
                 format!("key {key} was admitted {admitted} and has {left} left of {burst}")
             });
         }
+    }
+
+    /// A key that owes something has one entry, and no other key has any that counts.
+    ///
+    /// # Panics
+    ///
+    /// If the law does not hold.
+    pub fn one_entry_a_debtor(&self, burst: u64) {
+        let debtors = self.left.iter().filter(|&&left| left < burst).count();
+        law(self.stats.live_keys == debtors, || {
+            format!("{} entries for {debtors} keys in debt", self.stats.live_keys)
+        });
     }
 
     /// What a key says it has left is what it gets.

@@ -4,13 +4,15 @@
 
 #[cfg(tollgate_loom)]
 mod models {
-    use loom_tests::{Job, caught, explore, gate, law, together};
+    use loom_tests::{Job, caught, explore_thoroughly, gate, law, together};
     use std::sync::Arc;
     use std::time::Duration;
     use tollgate::Gate;
     use tollgate::model::Fault;
 
     const SECOND: Duration = Duration::from_secs(1);
+    /// As often as the checker is told to; and where loads are tried in every order, three times.
+    const PREEMPTIONS_MAX: [usize; 2] = [usize::MAX, 3];
 
     /// A request for which only its side effects matter: it may have passed before the clock moved.
     fn held_up(gate: &Arc<Gate>) -> Job<u64> {
@@ -24,20 +26,24 @@ mod models {
     /// One thread asks once. The other moves the clock on and takes what it can get, and afterwards all that
     /// is left is taken. From the move on, no more than the limit passes.
     fn bounded_after_a_move(policy: &'static str, limit: u64, later: Duration) {
-        explore(&format!("clock moves on {later:?} beside a request, `{policy}`"), move || {
-            let (gate, hand) = gate(policy);
-            let mover = Arc::clone(&gate);
-            let mover: Job<u64> = Box::new(move || {
-                hand.advance(later);
-                (0..limit).map(|_| u64::from(mover.try_acquire().is_allowed())).sum()
-            });
-            // In this order: the last job runs first, and has read the clock when loom first stops it.
-            let mut passed: u64 = together(vec![mover, held_up(&gate)]).into_iter().sum();
-            while gate.try_acquire().is_allowed() {
-                passed += 1;
-            }
-            law(passed <= limit, || format!("{passed} passed at one moment under a limit of {limit}"));
-        });
+        explore_thoroughly(
+            &format!("clock moves on {later:?} beside a request, `{policy}`"),
+            PREEMPTIONS_MAX,
+            move || {
+                let (gate, hand) = gate(policy);
+                let mover = Arc::clone(&gate);
+                let mover: Job<u64> = Box::new(move || {
+                    hand.advance(later);
+                    (0..limit).map(|_| u64::from(mover.try_acquire().is_allowed())).sum()
+                });
+                // In this order: the last job runs first, and has read the clock when loom first stops it.
+                let mut passed: u64 = together(vec![mover, held_up(&gate)]).into_iter().sum();
+                while gate.try_acquire().is_allowed() {
+                    passed += 1;
+                }
+                law(passed <= limit, || format!("{passed} passed at one moment under a limit of {limit}"));
+            },
+        );
     }
 
     #[test]
@@ -59,7 +65,7 @@ mod models {
     /// Two rules: the first admits two a second, the second one in 100 ms. A request that the second
     /// refuses late hands its charge on the first back only after the clock has moved on.
     fn bounded_after_a_late_hand_back(policy: &'static str, later: Duration) {
-        explore(&format!("hand-back {later:?} late, `{policy}`"), move || {
+        explore_thoroughly(&format!("hand-back {later:?} late, `{policy}`"), PREEMPTIONS_MAX, move || {
             let (gate, hand) = gate(policy);
             let (mover, moved) = (Arc::clone(&gate), hand.clone());
             let mover: Job<u64> = Box::new(move || {

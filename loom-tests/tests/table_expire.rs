@@ -210,3 +210,43 @@ fn a_refusal_is_never_for_another_keys_debt() {
     model();
     caught(Fault::NoOwnerCheck, model);
 }
+
+/// Two buckets. In the home of keys 0 to 2, key 0's entry is past and key 2's will be in ten minutes; the other
+/// one has key 3 and an empty slot. Key 1 comes for key 0's slot, and key 0 comes again by two ways: at the
+/// earlier time there is room for it in the other bucket only, at the later one in key 2's slot at home. Before
+/// key 1 has the slot, key 0 may also revive its entry, or claim the sealed slot back.
+const BROUGHT_BACK: Scene = Scene {
+    name: "key brought back to both buckets, by two threads",
+    cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (false, 0)]),
+    before: &[Take(0), Take(3), Wait(MINUTES_10), Take(2), Wait(MINUTES_50), Take(3)],
+    threads: &[&[Take(1), Wait(MINUTES_10), Take(0)], &[Take(0)]],
+    preemptions_max: [3, 1],
+    ..LAST_SLOT
+};
+/// The same with the takeover beside both.
+const BROUGHT_BACK_BY_TWO: Scene = Scene {
+    name: "key brought back to both buckets, by two of three threads",
+    threads: &[&[Take(1)], &[Wait(MINUTES_10), Take(0)], &[Take(0)]],
+    preemptions_max: [2, 1],
+    ..BROUGHT_BACK
+};
+
+fn brought_back_once(scene: Scene) {
+    scene.play(move |after| {
+        let admitted = after.admitted[0];
+        law(admitted == scene.burst, || format!("{admitted} admitted under a burst of {}", scene.burst));
+        law(after.left[0] == 0, || format!("key 0 has {} left of nothing", after.left[0]));
+        after.one_entry_a_debtor(scene.burst);
+        after.gets_what_is_left(0);
+    });
+}
+
+#[test]
+fn a_key_brought_back_to_both_buckets() {
+    for scene in [BROUGHT_BACK, BROUGHT_BACK_BY_TWO] {
+        brought_back_once(scene);
+        caught(Fault::NoTwinSearch, || brought_back_once(scene));
+        caught(Fault::NoFence, || brought_back_once(scene));
+        caught(Fault::LoadThenStore, || brought_back_once(scene));
+    }
+}

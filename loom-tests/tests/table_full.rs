@@ -25,7 +25,7 @@ const FULL_WINDOWS: Scene = Scene { policy: "fixed 2/h", ..FULL };
 fn denies(scene: Scene) {
     scene.play(move |after| {
         law(after.admitted[..2] == [1, 0], || format!("{:?} admitted, of 1 and 0", after.admitted));
-        let stats = after.stats;
+        let stats = &after.stats;
         law((stats.denied_for_room, stats.evicted, stats.allowed_for_room) == (1, 0, 0), || {
             format!("one was denied for room, the table says {stats:?}")
         });
@@ -122,7 +122,7 @@ fn two_evictions_under_a_late_charge() {
         name: "two evictions under a late charge",
         when_full: WhenFull::Evict,
         threads: &[&[Take(1), Take(3)], &[Take(0)]],
-        preemptions_max: [3, 2],
+        preemptions_max: [3, 1],
         ..FULL_WINDOWS
     };
     let model = || {

@@ -66,6 +66,15 @@ fn a_stalled_claim_is_taken_away() {
     caught(Fault::LoadThenStore, || somebody_gets_the_slot(scene));
 }
 
+/// Key 0 was asked for twice, admitted both times, and one of them was refunded.
+fn both_admitted_and_one_refunded(scene: Scene) {
+    scene.play(|after| {
+        law(after.admitted[0] == 2, || format!("{} admitted of 2", after.admitted[0]));
+        law(after.left[0] == 1, || format!("{} left after 2 of 2 and 1 refunded", after.left[0]));
+        after.gets_what_is_left(0);
+    });
+}
+
 /// Key 0's past entry is sealed and its name left there. It comes again, to another slot perhaps: it is found
 /// there, and a refund reaches it.
 #[test]
@@ -78,15 +87,8 @@ fn a_name_left_behind_leads_nobody_astray() {
         threads: &[&[Take(0)], &[Take(0), Refund(0)]],
         ..CLAIMED
     };
-    let model = || {
-        scene.play(|after| {
-            law(after.admitted[0] == 2, || format!("{} admitted of 2", after.admitted[0]));
-            law(after.left[0] == 1, || format!("{} left after 2 of 2 and 1 refunded", after.left[0]));
-            after.gets_what_is_left(0);
-        });
-    };
-    model();
-    caught(Fault::LoadThenStore, model);
+    both_admitted_and_one_refunded(scene);
+    caught(Fault::LoadThenStore, || both_admitted_and_one_refunded(scene));
 }
 
 /// The same in two buckets, where the key does come to another slot: its home has no other room.
@@ -103,13 +105,6 @@ fn a_name_left_behind_in_the_other_bucket() {
         preemptions_max: [2, 1],
         ..CLAIMED
     };
-    let model = || {
-        scene.play(|after| {
-            law(after.admitted[0] == 2, || format!("{} admitted of 2", after.admitted[0]));
-            law(after.left[0] == 1, || format!("{} left after 2 of 2 and 1 refunded", after.left[0]));
-            after.gets_what_is_left(0);
-        });
-    };
-    model();
-    caught(Fault::LoadThenStore, model);
+    both_admitted_and_one_refunded(scene);
+    caught(Fault::LoadThenStore, || both_admitted_and_one_refunded(scene));
 }

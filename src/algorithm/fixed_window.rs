@@ -6,11 +6,11 @@
 use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
 use crate::error::Error;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FixedWindow {
     pub(crate) limit: u64,
     window: Window,
-    count_bits: u32,
+    pub(crate) count_bits: u32,
     step_back: u64,
 }
 
@@ -27,14 +27,14 @@ struct Reading {
 
 impl FixedWindow {
     pub(crate) fn new(limit: u64, window_ns: u64) -> Result<Self, Error> {
-        let count_bits = count_bits(limit);
+        let window = Window::new(window_ns);
+        let count_bits = count_bits(limit).max(PAYLOAD_BITS - window.number_bits());
         if count_bits > PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN {
             let most = (1u64 << (PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN)) - 1;
             return Err(Error::new(format!(
                 "the limit is too large for the word: a fixed window counts to {most}"
             )));
         }
-        let window = Window::new(window_ns);
         let Some(step_back) = window.step_back(PAYLOAD_MASK >> count_bits) else {
             return Err(Error::new("the limit is too large for the word, the window being so short"));
         };
@@ -44,6 +44,10 @@ impl FixedWindow {
     #[inline]
     fn number_mask(self) -> u64 {
         PAYLOAD_MASK >> self.count_bits
+    }
+
+    pub(crate) fn window_ns(self) -> u64 {
+        self.window.len_ns
     }
 
     #[inline]
@@ -62,7 +66,7 @@ impl FixedWindow {
     }
 
     #[inline]
-    fn word(self, number: u64, count: u64) -> u64 {
+    pub(crate) fn word(self, number: u64, count: u64) -> u64 {
         (number << self.count_bits | count) & PAYLOAD_MASK
     }
 

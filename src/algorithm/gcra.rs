@@ -12,17 +12,23 @@ const SHIFT_MAX: u32 = 12;
 const INTERVAL_UNITS_FINE: u128 = 1 << 17;
 /// The most a stored moment may lie ahead: a quarter of the word. Half of it means "past", and the quarter
 /// between is the room for doubt.
-const SPAN_UNITS_MAX: u128 = (PAST_UNITS / 2) as u128;
+const SPAN_UNITS_MAX: u64 = PAST_UNITS / 2;
+/// The longest mark, with room for a step back: 208 days.
+const SPAN_NS_MAX: u64 = PAST_UNITS / 2 - STEP_BACK_NS;
 /// From here on, "ahead" is the modular form of "behind".
 const PAST_UNITS: u64 = 1 << (PAYLOAD_BITS - 1);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gcra {
     /// What one token takes to come back.
-    interval_units: u64,
+    pub(crate) interval_units: u64,
     /// What a whole burst takes to come back.
-    full_units: u64,
-    /// The furthest ahead that a stored moment is believed: `full_units` and the step-back allowance.
+    pub(crate) full_units: u64,
+    /// The furthest ahead that a stored moment is taken as it is: `full_units`, the step-back allowance, and
+    /// as far as anything has been booked.
+    believed_units: u64,
+    /// The furthest ahead that a stored moment is taken for one at all: what an earlier rule for the same words
+    /// may have left. Beyond `believed_units` it counts as a whole burst.
     span_units: u64,
     shift: u32,
     pub(crate) burst: u64,
@@ -30,7 +36,7 @@ pub(crate) struct Gcra {
 
 impl Gcra {
     pub(crate) const NOTHING_FITS: Self =
-        Self { interval_units: 0, full_units: 0, span_units: 0, shift: 0, burst: 0 };
+        Self { interval_units: 0, full_units: 0, believed_units: 0, span_units: 0, shift: 0, burst: 0 };
 
     pub(crate) fn new(count: u64, period_ns: u64, burst: u64) -> Result<Self, Error> {
         if burst == 0 {
@@ -56,11 +62,12 @@ impl Gcra {
             }
             let full = interval.saturating_mul(u128::from(burst));
             let span = full.saturating_add(u128::from(STEP_BACK_NS) << shift);
-            if span <= SPAN_UNITS_MAX {
+            if span <= u128::from(SPAN_UNITS_MAX) {
                 #[allow(clippy::cast_possible_truncation, reason = "all at most 2^55")]
                 return Ok(Self {
                     interval_units: interval as u64,
                     full_units: full as u64,
+                    believed_units: span as u64,
                     span_units: span as u64,
                     shift,
                     burst,
@@ -74,6 +81,76 @@ impl Gcra {
         )))
     }
 
+    /// A mark that lasts for `length_ns` and counts once: a bucket of one that believes every word.
+    pub(crate) fn mark(length_ns: u64) -> Self {
+        let length = length_ns.min(SPAN_NS_MAX);
+        Self {
+            interval_units: length,
+            full_units: length,
+            believed_units: SPAN_UNITS_MAX,
+            span_units: SPAN_UNITS_MAX,
+            shift: 0,
+            burst: 1,
+        }
+    }
+
+    /// What has to be the same for two buckets to go on with each other's words.
+    pub(crate) fn unit(self) -> u32 {
+        self.shift
+    }
+
+    /// The same bucket, where words may have been left by `earlier`, which counts in the same unit.
+    pub(crate) fn following(self, earlier: Self) -> Self {
+        Self { span_units: self.span_units.max(earlier.span_units), ..self }
+    }
+
+    /// The same bucket, where `other` is in force over the same words, in the same unit: what it puts them at is
+    /// taken as it is.
+    pub(crate) fn beside(self, other: Self) -> Self {
+        Self {
+            believed_units: self.believed_units.max(other.believed_units),
+            span_units: self.span_units.max(other.span_units),
+            ..self
+        }
+    }
+
+    /// The same bucket, where moments up to `horizon_ns` beyond a whole burst have been booked.
+    #[inline]
+    pub(crate) fn booked(self, horizon_ns: u64) -> Self {
+        let horizon = self.units(horizon_ns);
+        Self {
+            believed_units: (self.believed_units + horizon).min(SPAN_UNITS_MAX),
+            span_units: (self.span_units + horizon).min(SPAN_UNITS_MAX),
+            ..self
+        }
+    }
+
+    /// The word after booking `cost` for the earliest moment there is, and how long until that: `None` if it is
+    /// more than `wait_ns_max`, or further ahead than a word can say.
+    pub(crate) fn book(self, word: u64, now_ns: u64, cost: u64, wait_ns_max: u64) -> Option<(u64, u64)> {
+        let debt = self.debt_units(word, now_ns) + cost * self.interval_units;
+        let wait_ns = self.whole_ns(debt.saturating_sub(self.full_units));
+        let fits = wait_ns <= wait_ns_max && debt + self.units(STEP_BACK_NS) <= SPAN_UNITS_MAX;
+        fits.then(|| (self.word_at(debt, now_ns), wait_ns))
+    }
+
+    /// The word after spending `cost` as of a moment `delay_ns` from now, if it fits now already: whoever spends
+    /// it at any time in between stays within the bound.
+    pub(crate) fn spend_within(self, word: u64, now_ns: u64, cost: u64, delay_ns: u64) -> Option<u64> {
+        let debt = self.debt_units(word, now_ns).max(self.units(delay_ns)) + cost * self.interval_units;
+        (debt <= self.full_units).then(|| self.word_at(debt, now_ns))
+    }
+
+    /// The word that owes what `word` owed at another time.
+    pub(crate) fn carried(self, word: u64, then_ns: u64, now_ns: u64) -> u64 {
+        self.word_at(self.debt_units(word, then_ns), now_ns)
+    }
+
+    /// A length of time in the bucket's unit, or as much of it as a word can say.
+    fn units(self, ns: u64) -> u64 {
+        ns.min(SPAN_UNITS_MAX >> self.shift) << self.shift
+    }
+
     /// How far the stored moment lies ahead of now: what is spent and not yet come back.
     #[inline]
     fn debt_units(self, word: u64, now_ns: u64) -> u64 {
@@ -81,8 +158,24 @@ impl Gcra {
         if ahead <= self.span_units { ahead } else { 0 }
     }
 
+    /// Whether four fifths of a burst or more have not come back.
     #[inline]
-    fn word_at(self, debt_units: u64, now_ns: u64) -> u64 {
+    pub(crate) fn is_near_limit(&self, word: u64, now_ns: u64) -> bool {
+        // No overflow: a stored moment lies at most 2^54 ahead.
+        self.debt_units(word, now_ns) * 5 >= self.full_units * 4
+    }
+
+    /// Whether nothing that was spent is still to come back.
+    #[inline(always)]
+    pub(crate) fn is_fresh(&self, word: u64, now_ns: u64) -> bool {
+        let ahead = word.wrapping_sub(now_ns << self.shift) & PAYLOAD_MASK;
+        // One comparison for both ends: 0 wraps to the furthest ahead.
+        ahead.wrapping_sub(1) >= self.span_units
+    }
+
+    /// The word that owes so much.
+    #[inline]
+    pub(crate) fn word_at(self, debt_units: u64, now_ns: u64) -> u64 {
         (now_ns << self.shift).wrapping_add(debt_units) & PAYLOAD_MASK
     }
 
@@ -101,8 +194,9 @@ impl Step for Gcra {
     #[inline(always)]
     fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64> {
         // Here a doubtful word counts as ahead, however far, and is refused: the common case need not ask.
-        let ahead = word.wrapping_sub(now_ns << self.shift) << (u64::BITS - PAYLOAD_BITS);
-        let debt = if ahead >> (u64::BITS - 1) == 1 { 0 } else { ahead >> (u64::BITS - PAYLOAD_BITS) };
+        // What lies behind is negative, once the moment stands at the top of the word.
+        let ahead = (word.wrapping_sub(now_ns << self.shift) << (u64::BITS - PAYLOAD_BITS)) as i64;
+        let debt = ahead.max(0).unsigned_abs() >> (u64::BITS - PAYLOAD_BITS);
         let debt = debt + cost * self.interval_units;
         (debt <= self.full_units).then(|| self.word_at(debt, now_ns))
     }
@@ -123,7 +217,15 @@ impl Step for Gcra {
     #[inline]
     fn is_doubtful(self, word: u64, now_ns: u64) -> bool {
         let ahead = word.wrapping_sub(now_ns << self.shift) & PAYLOAD_MASK;
-        ahead > self.span_units && ahead < PAST_UNITS
+        ahead > self.believed_units && ahead < PAST_UNITS
+    }
+
+    fn settled(self, word: u64, now_ns: u64) -> u64 {
+        match self.debt_units(word, now_ns) {
+            debt if debt > self.believed_units => self.word_at(self.full_units, now_ns),
+            0 => self.fresh(now_ns),
+            _ => word,
+        }
     }
 
     fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
@@ -135,6 +237,7 @@ impl Step for Gcra {
         self.whole_ns(self.debt_units(word, now_ns))
     }
 
+    #[inline]
     fn headroom(self, word: u64, now_ns: u64) -> Headroom {
         let parts = self.full_units.saturating_sub(self.debt_units(word, now_ns));
         Headroom { parts: u128::from(parts), parts_per_cost: self.interval_units }

@@ -27,12 +27,16 @@
 
 mod fixed_window;
 mod gcra;
+mod in_flight;
+mod penalty;
 mod sliding_log;
 mod sliding_window;
 
 pub(crate) use fixed_window::FixedWindow;
 pub(crate) use gcra::Gcra;
-pub(crate) use sliding_log::{LogView, SlidingLog};
+pub(crate) use in_flight::InFlight;
+pub(crate) use penalty::{LEVELS_MAX, MOMENT_BITS, MOMENT_SHIFT, Penalty, STRIKES_MAX};
+pub(crate) use sliding_log::SlidingLog;
 pub(crate) use sliding_window::SlidingWindow;
 
 use crate::error::Error;
@@ -65,6 +69,10 @@ pub(crate) trait Step: Copy {
     /// forgotten, or `now_ns` was read long before the word: a thread was stopped in between. A time read
     /// after the word tells the two apart.
     fn is_doubtful(self, word: u64, now_ns: u64) -> bool;
+    /// What a doubtful word counts as, at a time read after it.
+    fn settled(self, _word: u64, now_ns: u64) -> u64 {
+        self.fresh(now_ns)
+    }
     /// How long until `cost` fits, if nobody else spends; 0 if it fits now.
     fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64;
     /// How long until the word is worth a fresh one.
@@ -83,6 +91,20 @@ pub(crate) struct Charge {
     pub(crate) uncounted: bool,
 }
 
+impl Charge {
+    /// The same, as if nobody had been ahead: whoever was may have given back since, and then this charge has
+    /// come back the earlier. So no more is undone than it can still hold up.
+    pub(crate) fn alone(self, plan: Plan, cost: u64) -> Self {
+        match plan {
+            Plan::Gcra(_) => {
+                let fresh = plan.fresh(self.at_ns);
+                Self { word: plan.admit(fresh, self.at_ns, cost).unwrap_or(self.word), ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
 /// What is left under a rule, kept as a fraction so that comparing two rules needs no division.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headroom {
@@ -97,32 +119,66 @@ impl Headroom {
 
     /// The largest cost that fits.
     pub(crate) fn remaining(self) -> u64 {
-        u64::try_from(self.parts / u128::from(self.parts_per_cost)).unwrap_or(u64::MAX)
+        // A mark that lasts for no time costs nothing.
+        u64::try_from(self.parts / u128::from(self.parts_per_cost.max(1))).unwrap_or(u64::MAX)
     }
 
     /// Which of two is tighter. Parts stay below 2^76 (a limit under 2^20 times a window) unless they count
     /// below 2^56, and the factor of the other side is below 2^64, so saturation needs both at once and
     /// then decides between two rules that are equally far from binding.
+    #[inline]
     pub(crate) fn compare(self, other: Self) -> Ordering {
-        let left = self.parts.saturating_mul(u128::from(other.parts_per_cost));
-        let right = other.parts.saturating_mul(u128::from(self.parts_per_cost));
+        let (left, right) = match (u64::try_from(self.parts), u64::try_from(other.parts)) {
+            (Ok(left), Ok(right)) => (
+                u128::from(left) * u128::from(other.parts_per_cost),
+                u128::from(right) * u128::from(self.parts_per_cost),
+            ),
+            _ => (
+                self.parts.saturating_mul(u128::from(other.parts_per_cost)),
+                other.parts.saturating_mul(u128::from(self.parts_per_cost)),
+            ),
+        };
         left.cmp(&right)
     }
 }
 
+/// A rule's state, summed up at a moment: for those that do not fit one word.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// Until the cost fits; 0 if it does, and the largest number if nobody can say.
+    pub(crate) wait_ns: u64,
+    /// Until nothing that was spent counts any more.
+    pub(crate) reset_ns: u64,
+}
+
 /// A rule compiled to integers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Plan {
     Gcra(Gcra),
     FixedWindow(FixedWindow),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
+    InFlight(InFlight),
+}
+
+/// What makes a word: two plans of the same kind go on with each other's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A moment, in this unit.
+    Gcra(u32),
+    /// Counts of so many bits in windows of this length.
+    FixedWindow(u64, u32),
+    SlidingWindow(u64, u32),
+    /// Several moments, in this unit.
+    SlidingLog(u32),
+    InFlight,
 }
 
 impl Plan {
     /// Compiles a rule, or says why it cannot be kept in a word.
     pub(crate) fn new(rule: &Rule) -> Result<Self, Error> {
-        let period_ns = period_ns(rule.period())?;
         if rule.count() == 0 {
             return Err(Error::new("a limit of 0 admits nothing: the count must be at least 1"));
         }
@@ -132,14 +188,64 @@ impl Plan {
                 rule.algorithm().description()
             )));
         }
+        if rule.algorithm() == Algorithm::InFlight {
+            return InFlight::new(rule.count()).map(Self::InFlight);
+        }
+        let period_ns = period_ns(rule.period())?;
         Ok(match rule.algorithm() {
-            Algorithm::TokenBucket => {
-                Self::Gcra(Gcra::new(rule.count(), period_ns, rule.explicit_burst().unwrap_or(rule.count()))?)
-            }
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(rule.count(), period_ns)?),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(rule.count(), period_ns)?),
             Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(rule.count(), period_ns)?),
+            Algorithm::TokenBucket | Algorithm::InFlight => {
+                Self::Gcra(Gcra::new(rule.count(), period_ns, rule.explicit_burst().unwrap_or(rule.count()))?)
+            }
         })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Gcra(plan) => Kind::Gcra(plan.unit()),
+            Self::FixedWindow(plan) => Kind::FixedWindow(plan.window_ns(), plan.count_bits),
+            Self::SlidingWindow(plan) => Kind::SlidingWindow(plan.window_ns(), plan.count_bits),
+            Self::SlidingLog(plan) => Kind::SlidingLog(plan.token.unit()),
+            Self::InFlight(_) => Kind::InFlight,
+        }
+    }
+
+    /// How long the rule remembers what was spent, at most.
+    pub(crate) fn memory_ns(&self) -> u64 {
+        let spent = self.admit(self.fresh(0), 0, self.word_limit());
+        spent.map_or(0, |word| self.reset_ns(word, 0))
+    }
+
+    /// The same plan, where words may have been left by `earlier`, which is of the same kind.
+    pub(crate) fn following(self, earlier: &Self) -> Self {
+        match (self, *earlier) {
+            (Self::Gcra(plan), Self::Gcra(earlier)) => Self::Gcra(plan.following(earlier)),
+            (Self::SlidingLog(plan), Self::SlidingLog(earlier)) => {
+                Self::SlidingLog(SlidingLog { token: plan.token.following(earlier.token), ..plan })
+            }
+            (plan, _) => plan,
+        }
+    }
+
+    /// The same plan, where `other`, which is of the same kind, is in force over the same words.
+    pub(crate) fn beside(self, other: &Self) -> Self {
+        match (self, *other) {
+            (Self::Gcra(plan), Self::Gcra(other)) => Self::Gcra(plan.beside(other)),
+            (Self::SlidingLog(plan), Self::SlidingLog(other)) => {
+                Self::SlidingLog(SlidingLog { token: plan.token.beside(other.token), ..plan })
+            }
+            (plan, _) => plan,
+        }
+    }
+
+    /// The same plan, where moments up to `horizon_ns` beyond a whole burst have been booked.
+    pub(crate) fn booked(self, horizon_ns: u64) -> Self {
+        match self {
+            Self::Gcra(plan) if horizon_ns > 0 => Self::Gcra(plan.booked(horizon_ns)),
+            plan => plan,
+        }
     }
 
     /// The largest cost that can ever fit.
@@ -150,6 +256,23 @@ impl Plan {
             Self::FixedWindow(plan) => plan.limit,
             Self::SlidingWindow(plan) => plan.limit,
             Self::SlidingLog(plan) => plan.limit,
+            Self::InFlight(plan) => plan.limit,
+        }
+    }
+
+    /// The largest cost that one word can hold.
+    pub(crate) fn word_limit(&self) -> u64 {
+        match self {
+            Self::SlidingLog(_) => 1,
+            _ => self.limit(),
+        }
+    }
+
+    /// How many words are kept for the state of one key: a log may grow later.
+    pub(crate) fn words_kept(&self) -> usize {
+        match self {
+            Self::SlidingLog(plan) => plan.words_kept(),
+            _ => 1,
         }
     }
 
@@ -161,36 +284,94 @@ impl Plan {
         }
     }
 
-    /// How long until `word`, one of the words of this plan, is worth a fresh one; 0 if it is now.
-    #[inline]
-    pub(crate) fn reset_ns(&self, word: u64, now_ns: u64) -> u64 {
+    /// Whether `word`, one of the words of this plan, is worth a fresh one.
+    #[inline(always)]
+    pub(crate) fn is_fresh(&self, word: u64, now_ns: u64) -> bool {
         match self {
-            Self::Gcra(plan) => plan.reset_ns(word, now_ns),
-            Self::FixedWindow(plan) => plan.reset_ns(word, now_ns),
-            Self::SlidingWindow(plan) => plan.reset_ns(word, now_ns),
-            Self::SlidingLog(plan) => plan.token.reset_ns(word, now_ns),
+            Self::Gcra(plan) => plan.is_fresh(word, now_ns),
+            Self::SlidingLog(plan) => plan.token.is_fresh(word, now_ns),
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::InFlight(_) => {
+                self.reset_ns(word, now_ns) == 0
+            }
         }
     }
 
     /// What has been spent and still counts, in cost, rounded up.
     pub(crate) fn spent(&self, word: u64, now_ns: u64) -> u64 {
-        let left = match self {
-            Self::Gcra(plan) => plan.headroom(word, now_ns),
-            Self::FixedWindow(plan) => plan.headroom(word, now_ns),
-            Self::SlidingWindow(plan) => plan.headroom(word, now_ns),
-            Self::SlidingLog(plan) => return u64::from(plan.token.reset_ns(word, now_ns) > 0),
-        };
-        self.limit() - left.remaining().min(self.limit())
+        match self {
+            Self::SlidingLog(plan) => u64::from(plan.token.reset_ns(word, now_ns) > 0),
+            _ => self.limit() - self.headroom(word, now_ns).remaining().min(self.limit()),
+        }
     }
 
-    /// A word that is fresh at `now_ns` and stays so.
-    pub(crate) fn fresh(&self, now_ns: u64) -> u64 {
+    /// The word that owes at `now_ns` what `word` owed at `then_ns`, or a little more.
+    pub(crate) fn carried(&self, word: u64, then_ns: u64, now_ns: u64) -> u64 {
         match self {
-            Self::Gcra(plan) => plan.fresh(now_ns),
-            Self::FixedWindow(plan) => plan.fresh(now_ns),
-            Self::SlidingWindow(plan) => plan.fresh(now_ns),
-            Self::SlidingLog(plan) => plan.token.fresh(now_ns),
+            Self::Gcra(plan) => plan.carried(word, then_ns, now_ns),
+            Self::SlidingLog(plan) => plan.token.carried(word, then_ns, now_ns),
+            Self::FixedWindow(_) | Self::SlidingWindow(_) => {
+                // All of it in the window of now: where in a window that is, was another matter then.
+                let spent = self.spent(word, then_ns);
+                self.admit(self.fresh(now_ns), now_ns, spent).unwrap_or(word)
+            }
+            Self::InFlight(_) => word,
         }
+    }
+}
+
+/// Hands a step on to the plan's algorithm.
+macro_rules! dispatch {
+    ($self:ident, $plan:ident => $step:expr) => {
+        match $self {
+            Plan::Gcra($plan) => $step,
+            Plan::FixedWindow($plan) => $step,
+            Plan::SlidingWindow($plan) => $step,
+            Plan::InFlight($plan) => $step,
+            // One token of the log.
+            Plan::SlidingLog(SlidingLog { token: $plan, .. }) => $step,
+        }
+    };
+}
+
+/// The steps of a plan's words: of a sliding log, those of each token.
+impl Step for Plan {
+    fn fresh(self, now_ns: u64) -> u64 {
+        dispatch!(self, plan => plan.fresh(now_ns))
+    }
+
+    #[inline(always)]
+    fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64> {
+        dispatch!(self, plan => plan.admit(word, now_ns, cost))
+    }
+
+    fn refund(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        dispatch!(self, plan => plan.refund(word, now_ns, cost))
+    }
+
+    fn hand_back(self, word: u64, now_ns: u64, cost: u64, charge: Charge) -> u64 {
+        dispatch!(self, plan => plan.hand_back(word, now_ns, cost, charge))
+    }
+
+    #[inline(always)]
+    fn is_doubtful(self, word: u64, now_ns: u64) -> bool {
+        dispatch!(self, plan => plan.is_doubtful(word, now_ns))
+    }
+
+    fn settled(self, word: u64, now_ns: u64) -> u64 {
+        dispatch!(self, plan => plan.settled(word, now_ns))
+    }
+
+    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        dispatch!(self, plan => plan.wait_ns(word, now_ns, cost))
+    }
+
+    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
+        dispatch!(self, plan => plan.reset_ns(word, now_ns))
+    }
+
+    #[inline(always)]
+    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
+        dispatch!(self, plan => plan.headroom(word, now_ns))
     }
 }
 
@@ -203,7 +384,7 @@ fn period_ns(period: Duration) -> Result<u64, Error> {
 }
 
 /// A window's length with what is needed to divide by it without a division.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
     pub(crate) len_ns: u64,
     reciprocal: u64,
@@ -234,6 +415,13 @@ impl Window {
     pub(crate) fn step_back(self, number_mask: u64) -> Option<u64> {
         let windows = STEP_BACK_NS / self.len_ns + 1;
         (windows <= number_mask / 4).then_some(windows)
+    }
+
+    /// How many bits a window's number should have: enough for 417 days of windows. It depends on the length
+    /// alone, so that rules of the same window can go on with each other's words; only a count that needs more
+    /// of the word takes them from the number.
+    pub(crate) fn number_bits(self) -> u32 {
+        count_bits((1 << (PAYLOAD_BITS - 1)) / self.len_ns).max(WINDOW_NUMBER_BITS_MIN)
     }
 }
 

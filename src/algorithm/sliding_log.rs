@@ -5,29 +5,19 @@
 //! a token is one compare-exchange: the bound holds under any interleaving because there are only `limit`
 //! tokens to take. This file has the arithmetic; `charge` does the taking.
 
-use super::{Gcra, Step};
+use super::{Gcra, Step, Summary};
 use crate::error::Error;
 
 /// The largest log: one word a request in the window, all read at each decision.
 pub(crate) const LOG_LIMIT_MAX: u64 = 1024;
 const LOG_WORDS_MAX: usize = 1024;
+const LOG_WORDS_KEPT_MIN: usize = 64;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SlidingLog {
     pub(crate) limit: u64,
     /// One token: a bucket of one that takes a window to come back.
     pub(crate) token: Gcra,
-}
-
-/// What a look at all tokens found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogView {
-    pub(crate) limit: u64,
-    pub(crate) rested: u64,
-    /// Until the cost fits; 0 if it does.
-    pub(crate) wait_ns: u64,
-    /// Until all tokens are rested.
-    pub(crate) reset_ns: u64,
 }
 
 impl SlidingLog {
@@ -45,8 +35,13 @@ impl SlidingLog {
         usize::try_from(self.limit).unwrap_or(LOG_WORDS_MAX)
     }
 
+    /// How many words are kept apart for the log, so that a larger one may go on with them.
+    pub(crate) fn words_kept(self) -> usize {
+        (self.words() * 4).clamp(LOG_WORDS_KEPT_MIN, LOG_WORDS_MAX)
+    }
+
     /// Reads a row of tokens: how many are rested, when `cost` of them will be, when all will be.
-    pub(crate) fn look(self, words: impl Iterator<Item = u64> + Clone, now_ns: u64, cost: u64) -> LogView {
+    pub(crate) fn look(self, words: impl Iterator<Item = u64> + Clone, now_ns: u64, cost: u64) -> Summary {
         let (mut rested, mut first_ns, mut reset_ns) = (0, u64::MAX, 0);
         for word in words.clone() {
             let rest_ns = self.token.reset_ns(word, now_ns);
@@ -62,7 +57,7 @@ impl SlidingLog {
             1 => first_ns,
             _ => self.nth_rested_ns(words, now_ns, cost),
         };
-        LogView { limit: self.limit, rested, wait_ns, reset_ns }
+        Summary { limit: self.limit, remaining: rested, wait_ns, reset_ns }
     }
 
     /// When `cost` tokens will be rested: the general case, which has to sort the row out.

@@ -6,11 +6,11 @@
 use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
 use crate::error::Error;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SlidingWindow {
     pub(crate) limit: u64,
     window: Window,
-    count_bits: u32,
+    pub(crate) count_bits: u32,
     step_back: u64,
 }
 
@@ -28,7 +28,8 @@ struct Reading {
 
 impl SlidingWindow {
     pub(crate) fn new(limit: u64, window_ns: u64) -> Result<Self, Error> {
-        let count_bits = count_bits(limit);
+        let window = Window::new(window_ns);
+        let count_bits = count_bits(limit).max((PAYLOAD_BITS - window.number_bits()) / 2);
         if 2 * count_bits > PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN {
             let most = (1u64 << ((PAYLOAD_BITS - WINDOW_NUMBER_BITS_MIN) / 2)) - 1;
             return Err(Error::new(format!(
@@ -36,11 +37,14 @@ impl SlidingWindow {
                  a token bucket has no such bound"
             )));
         }
-        let window = Window::new(window_ns);
         let Some(step_back) = window.step_back(PAYLOAD_MASK >> (2 * count_bits)) else {
             return Err(Error::new("the limit is too large for the word, the window being so short"));
         };
         Ok(Self { limit, window, count_bits, step_back })
+    }
+
+    pub(crate) fn window_ns(self) -> u64 {
+        self.window.len_ns
     }
 
     #[inline]
@@ -66,7 +70,7 @@ impl SlidingWindow {
     }
 
     #[inline]
-    fn word(self, number: u64, previous: u64, current: u64) -> u64 {
+    pub(crate) fn word(self, number: u64, previous: u64, current: u64) -> u64 {
         (number << (2 * self.count_bits) | previous << self.count_bits | current) & PAYLOAD_MASK
     }
 

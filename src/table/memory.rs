@@ -1,4 +1,4 @@
-//! The one allocation of a table, and the only `unsafe` of the crate.
+//! The one allocation of a table.
 //!
 //! Zeroed memory from the system costs nothing until it is touched. Safe code can only write its zeroes one by
 //! one, which brings in every page of a table that may never be half full.

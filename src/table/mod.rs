@@ -4,20 +4,28 @@
 //! it ([`Worth`]): how long until a word is worth a fresh one. Hazards H1 to H6 and the protocol that
 //! answers them are told in `docs/architecture.md`; the states of a slot stand on [`Bucket`](slot::Bucket).
 
+mod claim;
 mod memory;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod word;
 
-pub(crate) use slot::SlotRef;
+#[cfg(any(test, tollgate_loom))]
+#[allow(unreachable_pub, reason = "models name it")]
+pub use claim::TakeoverStep;
+pub(crate) use slot::{Bucket, SlotRef};
+pub(crate) use walk::Entry;
 
-use crate::charge::NoRoom;
+use crate::charge::{Cell, Reach};
+use crate::compile::CELLS_MAX;
 use crate::error::Error;
-use crate::policy::CELLS_MAX;
-use crate::sync::{AtomicU64, Fault, Ordering, fence, is_broken};
+use crate::sync::unmodelled::AtomicU64 as PlainU64;
+use crate::sync::{AtomicU64, Ordering};
+use claim::Mine;
 use crossbeam_utils::CachePadded;
-use slot::{Bucket, WAYS};
+use slot::WAYS;
 use word::{Name, State};
 
 /// How full a table is when it holds all that it was made for, in percent, for keys of one cell, two, three and
@@ -27,10 +35,10 @@ const LOAD_PERCENT: [usize; 4] = [67, 45, 27, 16];
 /// The same for small tables, in which luck weighs more.
 const LOAD_PERCENT_SMALL: [usize; 4] = [30, 22, 15, 10];
 const SMALL_ENTRIES: usize = 16_384;
-/// A home bucket takes newcomers until it holds this many; then the emptier of the two does.
-const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 3 };
 /// The most buckets: positions are 32 bits of hash.
 const BUCKETS_MAX: usize = 1 << 31;
+/// As much of a table as is soon found in some cache or other: 2 MiB.
+const CACHED_BUCKETS: usize = 1 << 14;
 /// Tables up to this size are brought into memory at build unless told otherwise: 256 MiB.
 const PREFAULT_BYTES: usize = 256 << 20;
 /// The smallest page there is.
@@ -42,10 +50,16 @@ const _: () = assert!(CELLS_MAX <= 1 << word::CELL_BITS);
 
 /// What the table's user knows of a word that the table does not.
 pub(crate) trait Worth {
-    /// How long until a word of this cell is worth a fresh one; 0 if it is now.
-    fn reset_ns(&self, cell: usize, payload: u64) -> u64;
+    /// The time.
+    fn now_ns(&self) -> u64;
+    /// Whether a word of this cell is worth a fresh one.
+    fn is_fresh(&self, cell: usize, payload: u64, now_ns: u64) -> bool;
+    /// How long until it is; 0 if it is now.
+    fn reset_ns(&self, cell: usize, payload: u64, now_ns: u64) -> u64;
     /// What is forgotten with a word, in cost.
-    fn spent(&self, cell: usize, payload: u64) -> u64;
+    fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64;
+    /// Notes that a key finds no room, and what is done about it.
+    fn note_full(&self, _now_ns: u64, _action: WhenFull) {}
 }
 
 /// What to do for a key when both its buckets are full of live ones.
@@ -72,6 +86,13 @@ pub(crate) struct Place {
     home: usize,
 }
 
+impl Place {
+    #[inline(always)]
+    pub(crate) fn name(self) -> Name {
+        self.name
+    }
+}
+
 /// Counted a shard, so that threads which work on different keys do not meet.
 #[derive(Debug)]
 struct Counters {
@@ -79,15 +100,22 @@ struct Counters {
     forgiven_cost: AtomicU64,
     denied_for_room: AtomicU64,
     allowed_for_room: AtomicU64,
+    shadow_denied: AtomicU64,
+    // For people alone: no model has to go into these.
+    lost_in_restore: PlainU64,
+    expired: PlainU64,
 }
 
 /// The counters of all shards, added up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) evicted: u64,
+    pub(crate) lost_in_restore: u64,
+    pub(crate) expired: u64,
     pub(crate) forgiven_cost: u64,
     pub(crate) denied_for_room: u64,
     pub(crate) allowed_for_room: u64,
+    pub(crate) shadow_denied: u64,
 }
 
 #[derive(Debug)]
@@ -95,7 +123,13 @@ pub(crate) struct Table {
     buckets: Box<[CachePadded<Bucket>]>,
     shards: Box<[CachePadded<Counters>]>,
     when_full: WhenFull,
+    /// 1 once nobody may charge any more.
+    closed: AtomicU64,
 }
+
+/// Which slot of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotNumber(usize);
 
 impl Table {
     /// A table with room for `keys` live keys of so many cells each.
@@ -105,7 +139,9 @@ impl Table {
         when_full: WhenFull,
         prefault: Option<bool>,
     ) -> Result<Self, Error> {
-        let too_large = || Error::new(format!("there is no memory for a table of {keys} keys"));
+        let too_large = || {
+            Error::new(format!("there is no memory for a table of {keys} keys: ask for a smaller max_keys"))
+        };
         let entries = keys.checked_mul(cells).ok_or_else(too_large)?;
         let load_percent = if entries < SMALL_ENTRIES { LOAD_PERCENT_SMALL } else { LOAD_PERCENT };
         let load_percent = load_percent[cells.clamp(1, load_percent.len()) - 1];
@@ -116,10 +152,15 @@ impl Table {
             // Even, so that no key has the same bucket twice.
             _ => slots.div_ceil(WAYS).next_multiple_of(2),
         };
+        Self::of_buckets(count, when_full, prefault).ok_or_else(too_large)
+    }
+
+    /// A table of so many buckets: 1, or an even number. `None` if there is no memory for it.
+    pub(crate) fn of_buckets(count: usize, when_full: WhenFull, prefault: Option<bool>) -> Option<Self> {
         if count > BUCKETS_MAX {
-            return Err(too_large());
+            return None;
         }
-        let buckets = memory::buckets(count).ok_or_else(too_large)?;
+        let buckets = memory::buckets(count)?;
         if prefault.unwrap_or(size_of_val(&*buckets) <= PREFAULT_BYTES) {
             for bucket in buckets.iter().step_by(PAGE_BYTES / size_of::<CachePadded<Bucket>>()) {
                 bucket.bring_in();
@@ -133,10 +174,13 @@ impl Table {
                     forgiven_cost: zero(),
                     denied_for_room: zero(),
                     allowed_for_room: zero(),
+                    shadow_denied: zero(),
+                    lost_in_restore: PlainU64::new(0),
+                    expired: PlainU64::new(0),
                 })
             })
             .collect();
-        Ok(Self { buckets, shards, when_full })
+        Some(Self { buckets, shards, when_full, closed: zero() })
     }
 
     /// Where a cell of the key with this hash lives. The high bits choose the bucket and the low bits are
@@ -161,16 +205,57 @@ impl Table {
         if sum >= bucket { sum - bucket } else { sum + count - bucket }
     }
 
-    /// Brings a key's home bucket towards the core.
-    #[inline]
-    pub(crate) fn touch(&self, place: Place) -> u64 {
-        self.buckets[place.home].touch()
+    /// The first of a key's two buckets.
+    #[inline(always)]
+    pub(crate) fn home(&self, place: Place) -> &Bucket {
+        &self.buckets[place.home]
+    }
+
+    /// Brings both of a key's buckets towards the core, in a table that no cache holds. In a smaller one they are
+    /// near enough; and a line that other cores write would only be taken from them twice.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, place: Place) {
+        if self.buckets.len() > CACHED_BUCKETS {
+            for number in [place.home, self.partner(place.name, place.home)] {
+                Bucket::prefetch(self.buckets.as_ptr().wrapping_add(number));
+            }
+        }
     }
 
     /// The slot of the name's choice, if it bears the name.
     #[inline(always)]
     pub(crate) fn glance(&self, place: Place) -> Option<SlotRef<'_>> {
         self.buckets[place.home].glance(place.name)
+    }
+
+    /// The slot of the name's choice.
+    pub(crate) fn preferred(&self, place: Place) -> SlotNumber {
+        SlotNumber(place.home * WAYS + place.name.preferred_way())
+    }
+
+    /// The number of a slot that the place's name was found in.
+    pub(crate) fn number_of(&self, place: Place, slot: SlotRef<'_>) -> SlotNumber {
+        let buckets = [place.home, self.partner(place.name, place.home)];
+        let mut numbers = buckets.into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
+        numbers
+            .find(|&(bucket, way)| self.buckets[bucket].slot(way).is_same_place(slot))
+            .map_or_else(|| self.preferred(place), |(bucket, way)| SlotNumber(bucket * WAYS + way))
+    }
+
+    /// How far one has to look for a place's name, if it is there.
+    pub(crate) fn reach(&self, place: Place) -> Option<Reach> {
+        if self.glance(place).is_some() {
+            return Some(Reach::AtOnce);
+        }
+        let number = self.number_of(place, self.find(place)?);
+        Some(if number.0 / WAYS == place.home { Reach::InHome } else { Reach::InPartner })
+    }
+
+    /// The slot of this number, if it bears the place's name.
+    #[inline(always)]
+    pub(crate) fn glance_at(&self, number: SlotNumber, place: Place) -> Option<SlotRef<'_>> {
+        let slot = self.buckets.get(number.0 / WAYS)?.slot(number.0 % WAYS);
+        slot.owner().is(place.name).then_some(slot)
     }
 
     /// The slot that bears the name and is live. It may turn out stale all the same.
@@ -190,71 +275,6 @@ impl Table {
         }
     }
 
-    /// The slot of a key that `find` did not find, or found stale: its own if it has one after all, else one
-    /// that it may commit to.
-    #[cold]
-    ///
-    /// `may_displace` is the request's leave to take away another key's claim: once, so that two keys cannot
-    /// displace each other for ever.
-    pub(crate) fn claim(
-        &self,
-        place: Place,
-        now_ns: u64,
-        worth: &impl Worth,
-        may_displace: &mut bool,
-    ) -> Result<SlotRef<'_>, NoRoom> {
-        loop {
-            let census = self.census(place);
-            let room = match census.mine {
-                Some(Mine::Live(slot)) => return Ok(slot),
-                Some(Mine::Pending(slot)) => match self.settle(place, slot, now_ns) {
-                    Some(slot) => return Ok(slot),
-                    None => continue,
-                },
-                None => census.vacancy(place.name),
-            };
-            let (slot, seen) = match room {
-                Some(vacant) => vacant,
-                None => {
-                    let survey = self.survey(place, worth);
-                    if survey.moved {
-                        continue;
-                    }
-                    if let Some(spare) = survey.spare() {
-                        spare
-                    } else if let Some(pending) =
-                        survey.pending.filter(|_| *may_displace && !is_broken(Fault::WaitsForClaimer))
-                    {
-                        *may_displace = false;
-                        pending
-                    } else {
-                        match self.make_room(place, survey.least_live, now_ns, worth)? {
-                            Some(evicted) => evicted,
-                            None => continue,
-                        }
-                    }
-                }
-            };
-            let Some(claimed) = take(slot, seen, place.name, now_ns) else { continue };
-            if let Some(slot) = self.settle(place, claimed, now_ns) {
-                return Ok(slot);
-            }
-        }
-    }
-
-    /// Begins a takeover and stops for ever, for those who have to go on regardless (H4).
-    #[cfg(any(test, tollgate_loom))]
-    pub(crate) fn abandon(&self, place: Place, after: TakeoverStep, now_ns: u64, worth: &impl Worth) {
-        let survey = self.survey(place, worth);
-        let room = self.census(place).vacancy(place.name).or(survey.spare()).or(survey.pending);
-        let Some((slot, seen)) = room else { return };
-        match after {
-            TakeoverStep::Seal if seen.is_sealed_after(slot.owner()) => {}
-            TakeoverStep::Seal => drop(slot.seal(seen, now_ns)),
-            TakeoverStep::Claim => drop(take(slot, seen, place.name, now_ns)),
-        }
-    }
-
     /// The numbers of a place's two buckets, and its preferred way, for models that fill them.
     #[cfg(tollgate_loom)]
     pub(crate) fn placement(&self, place: Place) -> (usize, usize, usize) {
@@ -268,150 +288,14 @@ impl Table {
         std::iter::once(&*self.buckets[place.home]).chain(second)
     }
 
-    /// Looks at the owners alone: for the key's own slot, and for a home bucket that is nearly empty.
-    fn census(&self, place: Place) -> Census<'_> {
-        let mut census = Census::default();
-        for (choice, bucket) in self.candidates(place).enumerate() {
-            // Counted in bits: which slots of a filling table are taken is anybody's guess, for a branch too.
-            let (mut vacant, mut named) = (0u32, 0u32);
-            for way in 0..WAYS {
-                let owner = bucket.slot(way).owner();
-                vacant |= u32::from(owner.is_nobody()) << way;
-                named |= u32::from(owner.is(place.name)) << way;
-            }
-            if choice == 0 {
-                census.vacant_at_home = Some((bucket, vacant));
-            }
-            for way in (0..WAYS).filter(|way| named >> way & 1 == 1) {
-                let slot = bucket.slot(way);
-                let (owner, state) = (slot.owner(), slot.state());
-                if !owner.is(place.name) {
-                    continue;
-                }
-                if state.is_live_under(owner) {
-                    census.mine = Some(Mine::Live(slot));
-                    return census;
-                }
-                if state.is_sealed_under(owner) && census.mine.is_none() {
-                    census.mine = Some(Mine::Pending(slot));
-                }
-            }
-        }
-        census
+    fn counters(&self, place: Place) -> &Counters {
+        &self.shards[place.home / self.buckets.len().div_ceil(self.shards.len())]
     }
 
-    /// Looks at the states too, for a slot whose owner would not miss it, or the one who would miss it least.
-    fn survey(&self, place: Place, worth: &impl Worth) -> Survey<'_> {
-        let mut survey = Survey::default();
-        for (choice, bucket) in self.candidates(place).enumerate() {
-            // From the preferred way on: a newcomer is best put there, and of several that are missed equally
-            // little it is not always the same that has to go.
-            for way in (0..WAYS).map(|way| (way + place.name.preferred_way()) % WAYS) {
-                let slot = bucket.slot(way);
-                let (owner, state) = (slot.owner(), slot.state());
-                if !slot.is_still_owned() {
-                    // Read at two moments.
-                    survey.moved = true;
-                } else if state.is_sealed_after(owner) || (state.is_sealed_under(owner) && owner.is_nobody())
-                {
-                    survey.empty[choice] = survey.empty[choice].or(Some((slot, state)));
-                } else if owner.is(place.name) && (state.is_live_under(owner) || state.is_sealed_under(owner))
-                {
-                    survey.moved = true;
-                } else if state.is_sealed_under(owner) {
-                    survey.used[choice] += 1;
-                    survey.pending = Some((slot, state));
-                } else {
-                    match worth.reset_ns(owner.cell(), state.payload()) {
-                        0 => survey.worthless[choice] = survey.worthless[choice].or(Some((slot, state))),
-                        _ if is_broken(Fault::ForgetsDebt) => survey.worthless[choice] = Some((slot, state)),
-                        reset_ns => {
-                            survey.used[choice] += 1;
-                            survey.see_live(slot, state, reset_ns, place.name);
-                        }
-                    }
-                }
-            }
-        }
-        survey.least_live = survey.least_live.or(survey.own_live);
-        survey
-    }
-
-    /// Decides what becomes of a claim: no other slot may be the key's too (H2).
-    ///
-    /// The fence orders this thread's claim before its search, as it does for every other thread that claims
-    /// the same name. Of two such threads at least one sees the other's claim; a committed one wins over a
-    /// pending one, and the lower of two pending ones over the higher. `None`: look again from the start.
-    fn settle<'a>(&'a self, place: Place, mine: SlotRef<'a>, now_ns: u64) -> Option<SlotRef<'a>> {
-        if is_broken(Fault::NoTwinSearch) {
-            return Some(mine.committing());
-        }
-        if !is_broken(Fault::NoFence) {
-            // SeqCst: two claimers each write an owner and then read the other's. Anything weaker lets both
-            // read the past.
-            fence(Ordering::SeqCst);
-        }
-        let mut after_mine = false;
-        for bucket in self.candidates(place) {
-            for way in 0..WAYS {
-                let other = bucket.slot(way);
-                if other.is_same_place(mine) {
-                    after_mine = true;
-                    continue;
-                }
-                if !other.owner().is(place.name) {
-                    continue;
-                }
-                let state = other.state();
-                let (live, pending) =
-                    (state.is_live_under(other.owner()), state.is_sealed_under(other.owner()));
-                if live || (pending && !after_mine) {
-                    withdraw(mine, mine.state(), now_ns);
-                    return None;
-                }
-                if pending && !withdraw(other, state, now_ns) {
-                    // It may be live by now. Nothing of ours may stay behind beside it.
-                    withdraw(mine, mine.state(), now_ns);
-                    return None;
-                }
-            }
-        }
-        Some(mine.committing())
-    }
-
-    /// Applies the user's choice to a key that finds both buckets full of live entries.
-    fn make_room<'a>(
-        &self,
-        place: Place,
-        least_live: Option<(SlotRef<'a>, State, u64)>,
-        now_ns: u64,
-        worth: &impl Worth,
-    ) -> Result<Option<(SlotRef<'a>, State)>, NoRoom> {
-        let counters = &self.shards[place.home / self.buckets.len().div_ceil(self.shards.len())];
-        // Should every candidate be a claim under way, there will be room in an instant.
-        let wait_ns = least_live.map_or(1, |(_, _, reset_ns)| reset_ns);
-        match (self.when_full, least_live) {
-            (WhenFull::Evict, Some((slot, state, _))) => {
-                let spent = worth.spent(slot.owner().cell(), state.payload());
-                Ok(slot.seal(state, now_ns).map(|sealed| {
-                    // Relaxed: counters are read for their values alone.
-                    counters.evicted.fetch_add(1, Ordering::Relaxed);
-                    counters.forgiven_cost.fetch_add(spent, Ordering::Relaxed);
-                    (slot, sealed)
-                }))
-            }
-            (WhenFull::Deny, _) => {
-                // Relaxed: as above.
-                counters.denied_for_room.fetch_add(1, Ordering::Relaxed);
-                Err(NoRoom::Deny { wait_ns })
-            }
-            // Nothing to evict: every candidate is a claim under way, of as many keys at this instant.
-            (WhenFull::Allow, _) | (WhenFull::Evict, None) => {
-                // Relaxed: as above.
-                counters.allowed_for_room.fetch_add(1, Ordering::Relaxed);
-                Err(NoRoom::Allow)
-            }
-        }
+    /// Counts a shadow rule's refusal.
+    pub(crate) fn count_shadow(&self, place: Place) {
+        // Relaxed: counters are read for their values alone.
+        self.counters(place).shadow_denied.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -424,8 +308,10 @@ impl Table {
 
     /// How many keys have at least one live entry. Walks the whole table.
     pub(crate) fn live_keys(&self, worth: &impl Worth) -> usize {
+        let now_ns = worth.now_ns();
         let is_live = |slot: SlotRef<'_>, state: State| {
-            state.is_live_under(slot.owner()) && worth.reset_ns(slot.owner().cell(), state.payload()) > 0
+            state.is_live_under(slot.owner())
+                && worth.reset_ns(slot.owner().cell(), state.payload(), now_ns) > 0
         };
         let mut keys = 0;
         for (index, bucket) in self.buckets.iter().enumerate() {
@@ -450,126 +336,37 @@ impl Table {
         keys
     }
 
+    /// Changes the word of every live entry for which `change` has another.
+    pub(crate) fn amend(&self, change: impl Fn(usize, u64) -> Option<u64>) {
+        for bucket in &self.buckets {
+            for slot in (0..WAYS).map(|way| bucket.slot(way)) {
+                while let Ok((stored, word)) = slot.load(|| 0) {
+                    match change(slot.owner().cell(), word) {
+                        Some(next) if !slot.replace(stored, next) => {}
+                        _ => break,
+                    }
+                }
+            }
+        }
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         // Relaxed: counters are read for their values alone.
         let total = |counter: fn(&Counters) -> &AtomicU64| {
             self.shards.iter().map(|shard| counter(shard).load(Ordering::Relaxed)).sum()
         };
+        // Relaxed: as above.
+        let plain = |counter: fn(&Counters) -> &PlainU64| {
+            self.shards.iter().map(|shard| counter(shard).load(Ordering::Relaxed)).sum()
+        };
         Totals {
             evicted: total(|counters| &counters.evicted),
+            lost_in_restore: plain(|counters| &counters.lost_in_restore),
+            expired: plain(|counters| &counters.expired),
             forgiven_cost: total(|counters| &counters.forgiven_cost),
             denied_for_room: total(|counters| &counters.denied_for_room),
             allowed_for_room: total(|counters| &counters.allowed_for_room),
+            shadow_denied: total(|counters| &counters.shadow_denied),
         }
-    }
-}
-
-/// Where a thread can be stopped in a takeover: the step after which it does nothing more.
-#[cfg(any(test, tollgate_loom))]
-#[allow(unreachable_pub, reason = "models name it")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakeoverStep {
-    /// The old owner is shut out, and nobody has come.
-    Seal,
-    /// The new owner has claimed the slot, and not committed to it.
-    Claim,
-}
-
-/// Seals a slot, unless it is sealed already, and claims it. `None` if somebody else was quicker.
-fn take<'a>(slot: SlotRef<'a>, seen: State, name: Name, now_ns: u64) -> Option<SlotRef<'a>> {
-    let sealed = match seen {
-        sealed if sealed.is_sealed_after(slot.owner()) => sealed,
-        // The broken variant goes by what it saw, and loses what the old owner has spent since.
-        _ if is_broken(Fault::NoSeal) => {
-            let claimed = slot.claim(name, State::sealing(slot.owner(), now_ns))?;
-            let _lost = slot.seal(slot.state(), now_ns);
-            return Some(claimed);
-        }
-        seen if seen.is_live_under(slot.owner()) || seen.is_sealed_under(slot.owner()) => {
-            slot.seal(if is_broken(Fault::SealsUnseen) { slot.state() } else { seen }, now_ns)?
-        }
-        // Read at two moments: the state is a later owner's, who would lose what it has spent.
-        _ => return None,
-    };
-    slot.claim(name, sealed)
-}
-
-/// Ends a pending claim, and takes its name off the slot so that nobody is led there. False if the claim
-/// had come to another end already.
-fn withdraw(pending: SlotRef<'_>, seen: State, now_ns: u64) -> bool {
-    if !seen.is_sealed_under(pending.owner()) {
-        return false;
-    }
-    let Some(sealed) = pending.seal(seen, now_ns) else { return false };
-    let _tidied = pending.claim(Name::NOBODY, sealed);
-    true
-}
-
-/// A slot that bears the name of the key that is looking.
-#[derive(Clone, Copy)]
-enum Mine<'a> {
-    Live(SlotRef<'a>),
-    Pending(SlotRef<'a>),
-}
-
-/// What a look at the owners in a key's two buckets found.
-#[derive(Default)]
-struct Census<'a> {
-    mine: Option<Mine<'a>>,
-    /// Which slots of the home bucket nobody has.
-    vacant_at_home: Option<(&'a Bucket, u32)>,
-}
-
-impl<'a> Census<'a> {
-    /// A vacant slot in the home bucket, if hardly anybody lives there.
-    fn vacancy(&self, name: Name) -> Option<(SlotRef<'a>, State)> {
-        let (bucket, ways) = self.vacant_at_home?;
-        if ways.count_ones() as usize <= WAYS - HOME_FIRST {
-            return None;
-        }
-        let preferred = name.preferred_way();
-        let way = if ways >> preferred & 1 == 1 { preferred } else { ways.trailing_zeros() as usize };
-        // Read again with its state, and it may be somebody's by now.
-        let slot = bucket.slot(way);
-        let state = slot.state();
-        (slot.owner().is_nobody() && state.is_sealed_under(slot.owner())).then_some((slot, state))
-    }
-}
-
-/// What a look at the states in a key's two buckets found.
-#[derive(Default)]
-struct Survey<'a> {
-    /// Somebody changed a slot meanwhile, or brought in the key itself: nothing to decide upon.
-    moved: bool,
-    /// A slot of each bucket that nobody has, or that was sealed and not claimed.
-    empty: [Option<(SlotRef<'a>, State)>; 2],
-    /// A live slot of each bucket that is worth nothing.
-    worthless: [Option<(SlotRef<'a>, State)>; 2],
-    /// How many slots of each bucket are somebody's who would miss them.
-    used: [usize; 2],
-    /// A claim that is not committed: somebody is slow, or was stopped for ever.
-    pending: Option<(SlotRef<'a>, State)>,
-    /// The live slot of another key that is nearest to fresh, and how near; one of the key's own cells where
-    /// there is no other.
-    least_live: Option<(SlotRef<'a>, State, u64)>,
-    own_live: Option<(SlotRef<'a>, State, u64)>,
-}
-
-impl<'a> Survey<'a> {
-    fn see_live(&mut self, slot: SlotRef<'a>, state: State, reset_ns: u64, name: Name) {
-        // A key that evicted its own cells in turn would never be refused.
-        let own = slot.owner().name().tag() == name.tag();
-        let least = if own { &mut self.own_live } else { &mut self.least_live };
-        if least.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
-            *least = Some((slot, state, reset_ns));
-        }
-    }
-
-    /// A slot that nobody would miss, in the home bucket while few live there, else in the emptier of the two:
-    /// an empty one rather than a worthless one, whose key may come again.
-    fn spare(&self) -> Option<(SlotRef<'a>, State)> {
-        let home_first = self.used[0] < HOME_FIRST || self.used[0] <= self.used[1];
-        let order = if home_first { [0, 1] } else { [1, 0] };
-        order.into_iter().find_map(|choice| self.empty[choice].or(self.worthless[choice]))
     }
 }

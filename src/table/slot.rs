@@ -2,12 +2,17 @@
 
 use super::word::{Name, Owner, State};
 use crate::charge::{Cell, Stale};
+use crate::cpu::prefetch;
 #[cfg(any(test, tollgate_loom))]
 use crate::sync::first_generation;
-use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
+use crate::sync::{AtomicU64, CLAIM, Fault, Ordering, SEARCH, is_broken};
+use crossbeam_utils::CachePadded;
 
 /// Slots in a bucket. Two under the model checker, where a full bucket has to be reachable.
 pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
+
+/// A cache line, of which a bucket takes two.
+const LINE_BYTES: usize = 64;
 
 /// Eight slots on two cache lines, the two words of a slot side by side, so that a slot found at a glance
 /// costs one line.
@@ -17,15 +22,15 @@ pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
 ///
 /// | owner | state | meaning | next |
 /// |---|---|---|---|
-/// | nobody, g | sealed, g | empty; all zero at first | *seal* |
+/// | nobody, g | sealed, g | empty; all zero at first | K *moves in* |
 /// | K, g | live, g | K's, and charged | K *charges*; *seal*, once fresh (or to evict) |
-/// | K or nobody, g | sealed, g + 1 | free: K is gone, nobody has come | *claim* |
+/// | K, g | sealed, g + 1 | free: K is gone, nobody has come | *claim* |
 /// | K, g | sealed, g | claimed by K, not yet charged (pending) | K *commits*; *seal*, to give up or take away |
 ///
 /// *seal*: state to (sealed, g + 1). *claim*: owner to (L, g + 1), L being a key or, to tidy up, nobody.
-/// *commit*, *charge*: state to (live, g).
+/// *move in*: owner to (K, g). *commit*, *charge*: state to (live, g).
 ///
-/// So the owner only ever changes after the state has left its generation, and a compare-exchange that finds
+/// So a key loses a slot only after the state has left its generation, and a compare-exchange that finds
 /// the state in generation `g` proves that the owner was still `(K, g)` at that instant: a late one fails.
 #[derive(Debug)]
 pub(crate) struct Bucket {
@@ -57,20 +62,24 @@ impl Bucket {
         slot.owner.is(name).then_some(slot)
     }
 
-    /// The slot that bears `name`, if one does. Free of branches that depend on where: a scan that stops at
-    /// the match is mispredicted more often than not.
+    /// A slot that bears `name`, if one does. Free of branches that depend on where: a scan that stops at the
+    /// match is mispredicted more often than not.
     #[inline]
     pub(crate) fn find(&self, name: Name) -> Option<SlotRef<'_>> {
-        let mut place = WAYS;
+        let mut named = 0u32;
         for (way, slot) in self.slots.iter().enumerate() {
             // Relaxed: the match is read again below.
-            place = if Owner(slot.owner.load(Ordering::Relaxed)).is(name) { way } else { place };
+            named |= u32::from(Owner(slot.owner.load(Ordering::Relaxed)).is(name)) << way;
         }
-        if place == WAYS {
-            return None;
+        // There may be two for an instant, one of which is about to be withdrawn.
+        while named != 0 {
+            let slot = self.slot(named.trailing_zeros() as usize);
+            if slot.owner.is(name) {
+                return Some(slot);
+            }
+            named &= named - 1;
         }
-        let slot = self.slot(place);
-        slot.owner.is(name).then_some(slot)
+        None
     }
 
     #[inline(always)]
@@ -81,17 +90,26 @@ impl Bucket {
         SlotRef { owner_word: &slot.owner, state_word: &slot.state, owner, may_commit: false }
     }
 
+    /// The same, read after every claim that this thread has made, and before none that it has seen.
+    #[inline(always)]
+    pub(crate) fn slot_in_order(&self, way: usize) -> SlotRef<'_> {
+        // SEARCH: one order with all claims (see `Table::settle`).
+        let slot = &self.slots[way];
+        let owner = Owner(slot.owner.load(SEARCH));
+        SlotRef { owner_word: &slot.owner, state_word: &slot.state, owner, may_commit: false }
+    }
+
     /// Has the system provide the page that the bucket is on, before anybody waits for it.
     pub(crate) fn bring_in(&self) {
         // Relaxed: writes what is there already.
         let _unchanged = self.slots[0].owner.fetch_add(0, Ordering::Relaxed);
     }
 
-    /// Brings both lines of the bucket towards the core, by reading a word of each.
-    #[inline]
-    pub(crate) fn touch(&self) -> u64 {
-        // Relaxed: the values are not used.
-        self.slots[0].owner.load(Ordering::Relaxed) ^ self.slots[WAYS - 1].owner.load(Ordering::Relaxed)
+    /// Brings both lines of the bucket towards the core.
+    #[inline(always)]
+    pub(crate) fn prefetch(bucket: *const CachePadded<Self>) {
+        prefetch(bucket);
+        prefetch(bucket.wrapping_byte_add(LINE_BYTES));
     }
 }
 
@@ -115,6 +133,12 @@ impl<'a> SlotRef<'a> {
         State(self.state_word.load(Ordering::Acquire))
     }
 
+    /// Whether the slot is nobody's: empty, or sealed and not claimed since.
+    #[inline(always)]
+    pub(crate) fn is_free(self, state: State) -> bool {
+        state.is_sealed_after(self.owner) | (self.owner.is_nobody() & state.is_sealed_under(self.owner))
+    }
+
     /// Whether the owner is still the one that was seen. Asked after reading the state, it shows that the state
     /// was read under that owner.
     #[inline(always)]
@@ -127,6 +151,13 @@ impl<'a> SlotRef<'a> {
         std::ptr::eq(self.owner_word, other.owner_word)
     }
 
+    /// The same slot, for somebody who has not looked for twins: whoever found it. Said again behind a call that is
+    /// not inlined, it spares a charge the question.
+    #[inline(always)]
+    pub(crate) fn looking(self) -> Self {
+        Self { may_commit: false, ..self }
+    }
+
     /// The same slot, for somebody who has looked for twins.
     pub(crate) fn committing(self) -> Self {
         Self { may_commit: true, ..self }
@@ -136,7 +167,8 @@ impl<'a> SlotRef<'a> {
     pub(crate) fn seal(self, seen: State, now_ns: u64) -> Option<State> {
         let sealed = State::sealing(self.owner, now_ns);
         // AcqRel: Release, so that whoever sees a later owner also sees the seal before it; Acquire, so that
-        // the owner written next is written after it.
+        // what was written up to the state that it ends is seen. It is not what keeps the owner written next
+        // behind the seal: the Release of that exchange does (see `change_owner`).
         self.state_word
             .compare_exchange(seen.0, sealed.0, Ordering::AcqRel, Ordering::Relaxed)
             .ok()
@@ -145,11 +177,19 @@ impl<'a> SlotRef<'a> {
 
     /// Gives a sealed slot to `name`. `None` if another claim came first.
     pub(crate) fn claim(self, name: Name, sealed: State) -> Option<Self> {
-        let owner = name.in_generation_of(sealed, self.owner);
-        // AcqRel: Release, so that a reader of the new owner finds the seal; Acquire, so that this thread's
-        // search for twins is not older than the claim it follows.
+        self.change_owner(name.in_generation_of(sealed, self.owner))
+    }
+
+    /// Gives an empty slot to `name`, in the generation it has reached: there is nobody to shut out.
+    pub(crate) fn move_in(self, name: Name) -> Option<Self> {
+        self.change_owner(self.owner.succeeded_by(name))
+    }
+
+    fn change_owner(self, owner: Owner) -> Option<Self> {
+        // CLAIM: Release, so that a reader of the new owner finds the seal; and one order of all claims and
+        // of the searches for twins that follow them (see `Table::settle`).
         self.owner_word
-            .compare_exchange(self.owner.0, owner.0, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(self.owner.0, owner.0, CLAIM, Ordering::Relaxed)
             .ok()
             .map(|_| Self { owner, ..self })
     }
@@ -177,9 +217,12 @@ impl Cell for SlotRef<'_> {
 
     #[inline]
     fn replace(&self, stored: u64, payload: u64) -> bool {
-        let next = State::live(self.owner, payload).0;
-        // Relaxed: the word is the whole state and guards nothing beside itself. That the slot is still the
-        // owner's follows from the order in which all threads see this one word change (H1, H3).
-        self.state_word.compare_exchange(stored, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        // A live state stays so; only who may commit can have loaded one that was not.
+        debug_assert!(self.may_commit || State(stored).is_live_under(self.owner));
+        let live = if self.may_commit { State(stored).committed() } else { State(stored) };
+        let next = live.with_payload(payload).0;
+        // Release: whoever reads the word finds the policy and the horizon by which it was written. That the slot
+        // is still the owner's follows from the order in which all threads see this one word change (H1, H3).
+        self.state_word.compare_exchange(stored, next, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }

@@ -168,6 +168,7 @@ fn bounds_are_exact_while_threads_are_stopped() {
                 let admitted: Vec<Vec<u64>> = thread::scope(|scope| {
                     let stopping = scope.spawn(|| {
                         let mut key = 0;
+                        // Relaxed: a flag of its own, and the threads are joined before anything is read.
                         while !over.load(Ordering::Relaxed) {
                             key = (key + 1) % (SLOTS / 2);
                             limiter.abandon(&key, step);
@@ -177,6 +178,7 @@ fn bounds_are_exact_while_threads_are_stopped() {
                     let workers = [(); 3].map(|()| scope.spawn(spend_all));
                     let admitted =
                         workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+                    // Relaxed: as above.
                     over.store(true, Ordering::Relaxed);
                     stopping.join().expect("no panic");
                     admitted

@@ -66,6 +66,12 @@ impl Owner {
         (self.0 ^ name.0) < 1 << GENERATION_BITS
     }
 
+    /// `name` in the generation of this owner, who is nobody.
+    pub(crate) fn succeeded_by(self, name: Name) -> Self {
+        debug_assert!(self.is_nobody());
+        Self(name.0 | self.generation())
+    }
+
     pub(crate) fn is_nobody(self) -> bool {
         self.0 & SOMEBODY == 0
     }
@@ -113,18 +119,24 @@ impl State {
         Self(stamped(owner.generation()) << 1 << PAYLOAD_BITS)
     }
 
-    /// A state in which `owner` has spent something.
-    #[inline]
-    pub(crate) fn live(owner: Owner, payload: u64) -> Self {
-        Self(owner.live_stamp() << PAYLOAD_BITS | payload & PAYLOAD_MASK)
-    }
-
     /// The state that ends `owner`'s time in the slot. Its payload, the moment and the whole generation, makes
     /// the word one of a kind (H6).
     pub(crate) fn sealing(owner: Owner, now_ns: u64) -> Self {
         let next = owner.next_generation();
         let payload = (now_ns << GENERATION_BITS | next) & PAYLOAD_MASK;
         Self(stamped(next) << 1 << PAYLOAD_BITS | payload)
+    }
+
+    /// The state in which the owner under whom this one is sealed, or live, has spent something.
+    #[inline(always)]
+    pub(crate) fn committed(self) -> Self {
+        Self(self.0 | 1 << PAYLOAD_BITS)
+    }
+
+    /// The same state with another payload.
+    #[inline(always)]
+    pub(crate) fn with_payload(self, payload: u64) -> Self {
+        Self(self.0 ^ ((self.0 ^ payload) & PAYLOAD_MASK))
     }
 
     #[inline]
@@ -170,11 +182,14 @@ mod tests {
             assert!(owner.is(name) && !owner.is_nobody());
             assert_eq!((owner.name(), owner.cell()), (name, (1 << CELL_BITS) - 1));
             assert!(sealed.is_sealed_under(owner) && !sealed.is_live_under(owner));
-            let live = State::live(owner, PAYLOAD_MASK - turn);
+            let live = sealed.committed().with_payload(PAYLOAD_MASK - turn);
             assert!(
                 live.is_live_under(owner) && !live.is_sealed_under(owner) && !live.is_sealed_after(owner)
             );
             assert_eq!(live.payload(), PAYLOAD_MASK - turn);
+            assert_eq!(live.with_payload(turn).payload(), turn);
+            assert!(live.with_payload(u64::MAX).is_live_under(owner));
+            assert_eq!(live.committed(), live);
         }
         assert!(!owner.is(Name::new(1, 0)) && !owner.is(Name::new(u64::MAX, 0)));
         assert_eq!(Name::new(1 << TAG_BITS, 3), Name::new(0, 3));

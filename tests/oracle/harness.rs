@@ -170,14 +170,21 @@ impl Checked {
 
     fn ns(&self, span: Span) -> u64 {
         let period_ns = nanos(self.gate.policy().rules()[0].period());
-        match span {
-            Span::Ns(ns) => ns,
-            Span::Eighths(eighths, offset) => {
+        span.ns(period_ns, self.oracle.now_ns(), self.retry, self.reset)
+    }
+}
+
+impl Span {
+    /// The time meant, where a period is so long, and the last decision named these waits.
+    pub(crate) fn ns(self, period_ns: u64, now_ns: u64, retry: Duration, reset: Duration) -> u64 {
+        match self {
+            Self::Ns(ns) => ns,
+            Self::Eighths(eighths, offset) => {
                 beside((period_ns / 8).saturating_mul(u64::from(eighths)), offset)
             }
-            Span::Retry(offset) => beside(nanos(self.retry), offset),
-            Span::Reset(offset) => beside(nanos(self.reset), offset),
-            Span::Edge(offset) => beside(period_ns - self.oracle.now_ns() % period_ns, offset),
+            Self::Retry(offset) => beside(nanos(retry), offset),
+            Self::Reset(offset) => beside(nanos(reset), offset),
+            Self::Edge(offset) => beside(period_ns - now_ns % period_ns, offset),
         }
     }
 }

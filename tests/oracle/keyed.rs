@@ -3,7 +3,9 @@
 use super::harness::{Amount, Op, Span, beside, nanos};
 use super::{Oracle, expect};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Limiter, ManualHand, Outcome, Policy, Rule, Stats, WhenFull};
+use tollgate::{
+    Algorithm, Cause, Clock, Decision, Limiter, ManualHand, Outcome, Policy, Rule, Stats, WhenFull,
+};
 
 /// Slots of the smallest table: all keys meet in its only bucket.
 const SMALLEST_SLOTS: usize = 8;
@@ -90,7 +92,7 @@ impl CheckedKeys {
             Op::Acquire(amount) | Op::Peek(amount) => {
                 let cost = self.cost(key, amount);
                 let decision = self.limiter.peek_n(&key, cost);
-                self.oracles[key].check_peek(&decision, cost)?;
+                self.check_look(key, &decision, cost)?;
                 self.remember(&decision);
             }
             Op::Refund(amount) => {
@@ -114,8 +116,7 @@ impl CheckedKeys {
         }
         // Whatever the operation did or left alone shows here, to this key and to another.
         for shown in [key, (key + 1) % self.oracles.len()] {
-            self.oracles[shown]
-                .check_peek(&self.limiter.peek(&shown), 1)
+            self.check_look(shown, &self.limiter.peek(&shown), 1)
                 .map_err(|error| format!("key {shown}: {error}"))?;
         }
         self.check_stats()
@@ -123,12 +124,19 @@ impl CheckedKeys {
 
     /// All keys show what their oracles say.
     pub(crate) fn check_all(&self) -> Result<(), String> {
-        for (key, oracle) in self.oracles.iter().enumerate() {
-            oracle
-                .check_peek(&self.limiter.peek(&key), 1)
+        for key in 0..self.oracles.len() {
+            self.check_look(key, &self.limiter.peek(&key), 1)
                 .map_err(|error| format!("key {key}: {error}\n{self:?}"))?;
         }
         Ok(())
+    }
+
+    /// A look says what a request would be told: what the oracle says, or that there is no room.
+    fn check_look(&self, key: usize, decision: &Decision, cost: u64) -> Result<(), String> {
+        match decision.cause() {
+            Cause::NoRoom => self.check_room_refusal(key, decision, cost),
+            _ => self.oracles[key].check_peek(decision, cost),
+        }
     }
 
     fn acquire(&mut self, key: usize, cost: u64) -> Result<(), String> {
@@ -175,7 +183,13 @@ impl CheckedKeys {
         let now_ns = self.now_ns();
         let at_least = self.oracles.iter().filter(|oracle| !oracle.may_be_fresh(now_ns)).count();
         let at_most = self.oracles.iter().filter(|oracle| !oracle.must_be_fresh(now_ns)).count();
-        let counts_each = self.cells.div_ceil(CELLS_TOGETHER);
+        // Once for every four of its rules of one word and of the requests that a log remembers, or part of four.
+        let of_rule = |rule: &Rule| match rule.algorithm() {
+            Algorithm::SlidingLog => rule.count().div_ceil(CELLS_TOGETHER as u64) as usize + 1,
+            _ => 0,
+        };
+        let rules = self.limiter.policy().rules();
+        let counts_each = rules.len().div_ceil(CELLS_TOGETHER) + rules.iter().map(of_rule).sum::<usize>();
         let exact = (at_least..=at_most * counts_each).contains(&stats.live_keys);
         expect(exact, || format!("{stats:?} with {at_least} to {at_most} live keys"))?;
         let Stats { evicted, forgiven_cost, denied_for_room, allowed_for_room, .. } = stats;
@@ -217,15 +231,7 @@ impl CheckedKeys {
 
     fn ns(&self, span: Span) -> u64 {
         let period_ns = nanos(self.limiter.policy().rules()[0].period());
-        match span {
-            Span::Ns(ns) => ns,
-            Span::Eighths(eighths, offset) => {
-                beside((period_ns / 8).saturating_mul(u64::from(eighths)), offset)
-            }
-            Span::Retry(offset) => beside(nanos(self.retry), offset),
-            Span::Reset(offset) => beside(nanos(self.reset), offset),
-            Span::Edge(offset) => beside(period_ns - self.now_ns() % period_ns, offset),
-        }
+        span.ns(period_ns, self.now_ns(), self.retry, self.reset)
     }
 }
 

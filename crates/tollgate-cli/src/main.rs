@@ -1,39 +1,60 @@
-//! The `tollgate` command. Without arguments it runs the demonstration.
+//! The `tollgate` command: replay traffic against a policy, find the right limit, see it.
 
 mod args;
 mod check;
+mod contender;
 mod demo;
+mod distinct;
+mod failure;
+mod generate;
+mod input;
+mod key;
+mod ledger;
 mod measure;
-mod table;
+mod memory;
+mod need;
+mod progress;
+mod replay;
+mod report;
+mod suggest;
+mod timeline;
 mod traffic;
 
-use args::Command;
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
-    let command = match args::parse(arguments) {
-        Ok(command) => command,
-        Err(message) => {
-            eprintln!("tollgate: {message}\nTry `tollgate --help`.");
-            return ExitCode::from(2);
+    let cli = Cli::parse();
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let done = match &cli.command {
+        None => demo::run(&cli.demo, &mut out),
+        Some(Command::Replay(args)) => replay::run(args, &mut out),
+        Some(Command::Suggest(args)) => suggest::run(args, &mut out),
+        Some(Command::Generate(args)) => generate::run(args, &mut out),
+        Some(Command::Completions { shell }) => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "tollgate", &mut text);
+            out.write_all(&text).map(|()| true).map_err(Failure::from)
         }
     };
-    let mut out = io::stdout().lock();
-    let done = match command {
-        Command::Help => out.write_all(args::HELP.as_bytes()).map(|()| true),
-        Command::Version => writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION")).map(|()| true),
-        Command::Demo { seed } => demo::run(seed, &mut out),
-    };
-    match done {
+    match done.and_then(|well| out.flush().map(|()| well).map_err(Failure::from)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         // Whoever reads has seen enough: `tollgate | head`.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tollgate: {error}");
-            ExitCode::FAILURE
+        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
+            // What is left in the buffer has nowhere to go.
+            std::mem::forget(out);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("tollgate: {failure}");
+            match failure {
+                Failure::Told { status, .. } => ExitCode::from(status),
+                Failure::Output(_) => ExitCode::from(failure::INPUT),
+            }
         }
     }
 }

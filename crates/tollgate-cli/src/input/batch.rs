@@ -1,0 +1,139 @@
+//! Requests on their way from a reader to the engine, many at a time: when, and under which keys.
+
+use super::record::Record;
+use ahash::RandomState;
+use std::sync::LazyLock;
+
+/// The longest part of a key that is shown; all of it is hashed.
+const LABEL_BYTES_MAX: usize = 200;
+
+/// Fixed, so that a run can be repeated.
+static HASHER: LazyLock<RandomState> = LazyLock::new(|| RandomState::with_seeds(11, 13, 17, 19));
+
+/// One request: its time and its touches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) at_ns: u64,
+    /// Where its touches begin, among all of the batch, and how many they are.
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// One key of a request, in one scope: the policy's only one, or a rule of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub(crate) hash: u64,
+    label: u32,
+    len: u16,
+    pub(crate) scope: u16,
+}
+
+impl std::hash::Hash for Touch {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A line that could not be read.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct BadLine {
+    pub(crate) source: String,
+    pub(crate) line: u64,
+    pub(crate) cause: String,
+    /// The beginning of it.
+    pub(crate) text: String,
+}
+
+/// What was read beside the requests.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) lines: u64,
+    pub(crate) blank: u64,
+    pub(crate) bad: u64,
+    pub(crate) examples: Vec<BadLine>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) entries: Vec<Entry>,
+    touches: Vec<Touch>,
+    text: Vec<u8>,
+    pub(crate) seen: Seen,
+}
+
+/// Turns a record into touches.
+pub(crate) trait Keying: Send + Sync {
+    fn touch(&self, record: &Record<'_>, touches: &mut Touches<'_>);
+}
+
+/// Where a [`Keying`] puts the keys of one request.
+pub(crate) struct Touches<'a>(&'a mut Batch);
+
+impl Touches<'_> {
+    /// Adds a key of a scope: `write` appends its text, or says that there is none.
+    pub(crate) fn add(&mut self, scope: u16, write: impl FnOnce(&mut Vec<u8>) -> bool) {
+        let text = &mut self.0.text;
+        let start = text.len();
+        if !write(text) {
+            text.truncate(start);
+            return;
+        }
+        let hash = HASHER.hash_one(&text[start..]);
+        text.truncate(start + LABEL_BYTES_MAX);
+        let len = u16::try_from(text.len() - start).unwrap_or(u16::MAX);
+        let label = u32::try_from(start).unwrap_or(u32::MAX);
+        self.0.touches.push(Touch { hash, label, len, scope });
+    }
+}
+
+impl Batch {
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.touches.clear();
+        self.text.clear();
+        self.seen = Seen::default();
+    }
+
+    pub(crate) fn push(&mut self, record: &Record<'_>, keying: &dyn Keying) {
+        let first = self.touches.len();
+        keying.touch(record, &mut Touches(self));
+        self.close(record.at_ns, first);
+    }
+
+    fn close(&mut self, at_ns: u64, first: usize) {
+        // A batch is of some thousand requests with at most a few hundred bytes each.
+        let count = u32::try_from(self.touches.len() - first).unwrap_or(u32::MAX);
+        self.entries.push(Entry { at_ns, first: u32::try_from(first).unwrap_or(u32::MAX), count });
+    }
+
+    /// Takes the newest request back.
+    pub(crate) fn pop(&mut self) {
+        if let Some(entry) = self.entries.pop() {
+            self.touches.truncate(entry.first as usize);
+        }
+    }
+
+    /// Copies a request of another batch, at a time of its own.
+    pub(crate) fn push_from(&mut self, other: &Self, index: usize, at_ns: u64) {
+        let first = self.touches.len();
+        for touch in other.touches(&other.entries[index]) {
+            let label = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
+            self.text.extend_from_slice(other.label(touch));
+            self.touches.push(Touch { label, ..*touch });
+        }
+        self.close(at_ns, first);
+    }
+
+    pub(crate) fn touches(&self, entry: &Entry) -> &[Touch] {
+        &self.touches[entry.first as usize..][..entry.count as usize]
+    }
+
+    /// The touches of all requests, in order.
+    pub(crate) fn all_touches(&self) -> &[Touch] {
+        &self.touches
+    }
+
+    pub(crate) fn label(&self, touch: &Touch) -> &[u8] {
+        &self.text[touch.label as usize..][..usize::from(touch.len)]
+    }
+}

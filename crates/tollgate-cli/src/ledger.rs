@@ -1,0 +1,256 @@
+//! What became of each client, in bounded memory.
+//!
+//! Up to [`ROWS_MAX`] clients are kept, each with all its counts. Beyond, the half with the fewest requests is let
+//! go: those that stay may have lost, from an earlier stay, at most as many requests as the busiest that went.
+//! How many clients there were at all is then an estimate.
+
+use crate::distinct::Distinct;
+use crate::timeline::{CLIENT_BUCKETS, fold};
+use ahash::RandomState;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+pub(crate) const ROWS_MAX: usize = 1 << 16;
+
+/// A client.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    hash: u64,
+    pub(crate) label: Box<[u8]>,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    /// Admitted and refused, over time.
+    pub(crate) series: [[u32; 2]; CLIENT_BUCKETS],
+}
+
+/// How much of one rule a client would have wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demand {
+    last_ns: u64,
+    level: f32,
+    /// The burst it would have taken never to refuse, at the rule's rate.
+    pub(crate) burst: f32,
+    period_end_ns: u64,
+    count: u32,
+    /// The most requests in one aligned period.
+    pub(crate) in_period: u32,
+}
+
+impl Demand {
+    fn add(&mut self, meter: &Meter, at_ns: u64) {
+        let passed_ns = at_ns - self.last_ns;
+        self.last_ns = at_ns;
+        #[allow(clippy::cast_possible_truncation, reason = "for a chart")]
+        let refilled = (passed_ns as f64 * meter.per_ns) as f32;
+        self.level = (self.level - refilled).max(0.0) + meter.cost;
+        self.burst = self.burst.max(self.level);
+        if at_ns >= self.period_end_ns {
+            let into_ns = at_ns % meter.period_ns;
+            (self.period_end_ns, self.count) = ((at_ns - into_ns).saturating_add(meter.period_ns), 0);
+        }
+        self.count = self.count.saturating_add(1);
+        self.in_period = self.in_period.max(self.count);
+    }
+}
+
+/// A rule, as demand is measured by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meter {
+    pub(crate) per_ns: f64,
+    pub(crate) period_ns: u64,
+    /// What a request costs.
+    pub(crate) cost: f32,
+}
+
+/// Hashes are hashed already.
+#[derive(Default)]
+pub(crate) struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = RandomState::with_seeds(1, 2, 3, 4).hash_one(bytes);
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+pub(crate) type ByHash<T> = HashMap<u64, T, BuildHasherDefault<AsIs>>;
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    index: ByHash<u32>,
+    rows: Vec<Row>,
+    rows_max: usize,
+    meters: Vec<Meter>,
+    /// For each row, one for each meter.
+    demands: Vec<Demand>,
+    seen: Distinct,
+    touched: Distinct,
+    /// The most requests that a row which was let go had.
+    lost_max: Option<u64>,
+}
+
+/// How many clients there were.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct ClientCounts {
+    pub(crate) seen: u64,
+    /// Refused at least once.
+    pub(crate) touched: u64,
+    /// Refused at least once, and admitted for at least nine in ten of their requests.
+    pub(crate) lightly: u64,
+    /// Whether all clients were kept: if not, the numbers above are estimates.
+    pub(crate) exact: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new(meters: Vec<Meter>, rows_max: usize) -> Self {
+        Self {
+            index: ByHash::default(),
+            rows: Vec::new(),
+            rows_max,
+            meters,
+            demands: Vec::new(),
+            seen: Distinct::new(),
+            touched: Distinct::new(),
+            lost_max: None,
+        }
+    }
+
+    /// Counts one request of a client.
+    pub(crate) fn add(&mut self, hash: u64, label: &[u8], at_ns: u64, bucket: usize, is_refused: bool) {
+        let at = match self.index.get(&hash) {
+            Some(&at) => at as usize,
+            None => self.enter(hash, label),
+        };
+        let row = &mut self.rows[at];
+        row.requests += 1;
+        if is_refused {
+            row.refused += 1;
+            if row.refused == 1 {
+                self.touched.add(hash);
+            }
+        }
+        let count = &mut row.series[bucket][usize::from(is_refused)];
+        *count = count.saturating_add(1);
+        let meters = self.meters.len();
+        for (demand, meter) in self.demands[at * meters..][..meters].iter_mut().zip(&self.meters) {
+            demand.add(meter, at_ns);
+        }
+    }
+
+    #[cold]
+    fn enter(&mut self, hash: u64, label: &[u8]) -> usize {
+        if self.rows.len() == self.rows_max {
+            self.let_half_go();
+        }
+        self.seen.add(hash);
+        let at = self.rows.len();
+        self.index.insert(hash, u32::try_from(at).unwrap_or(u32::MAX));
+        self.rows.push(Row {
+            hash,
+            label: label.into(),
+            requests: 0,
+            refused: 0,
+            series: [[0; 2]; CLIENT_BUCKETS],
+        });
+        self.demands.resize(self.rows.len() * self.meters.len(), Demand::default());
+        at
+    }
+
+    fn let_half_go(&mut self) {
+        let mut order: Vec<_> = (0..self.rows.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(self.rows[at].requests));
+        let busiest_lost = order.get(order.len() / 2).map_or(0, |&at| self.rows[at].requests);
+        self.lost_max = Some(self.lost_max.unwrap_or(0) + busiest_lost);
+        order.truncate(order.len() / 2);
+        order.sort_unstable();
+        let meters = self.meters.len();
+        for (to, &from) in order.iter().enumerate() {
+            self.rows.swap(to, from);
+            for meter in 0..meters {
+                self.demands.swap(to * meters + meter, from * meters + meter);
+            }
+        }
+        self.rows.truncate(order.len());
+        self.demands.truncate(order.len() * meters);
+        self.index.clear();
+        let places = self.rows.iter().zip(0..).map(|(row, at)| (row.hash, at));
+        self.index.extend(places);
+    }
+
+    /// Makes one bucket of each two in every series.
+    pub(crate) fn fold(&mut self) {
+        for row in &mut self.rows {
+            fold(row.series.as_flattened_mut(), 2);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> ClientCounts {
+        let exact = self.lost_max.is_none();
+        let touched = self.rows.iter().filter(|row| row.refused > 0);
+        let lightly = touched.clone().filter(|row| row.refused * 10 <= row.requests).count() as u64;
+        match exact {
+            true => {
+                ClientCounts { seen: self.rows.len() as u64, touched: touched.count() as u64, lightly, exact }
+            }
+            false => {
+                ClientCounts { seen: self.seen.estimate(), touched: self.touched.estimate(), lightly, exact }
+            }
+        }
+    }
+
+    /// How many requests may be missing from a client's; nothing if none are.
+    pub(crate) fn lost_max(&self) -> Option<u64> {
+        self.lost_max
+    }
+
+    /// The clients with the most refusals, and among equals the busiest.
+    pub(crate) fn top(&self, count: usize) -> Vec<&Row> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by(|a, b| (b.refused, b.requests, &a.label).cmp(&(a.refused, a.requests, &b.label)));
+        rows.truncate(count);
+        rows
+    }
+
+    /// What all clients wanted of the rule with this number.
+    pub(crate) fn demands(&self, meter: usize) -> impl Iterator<Item = &Demand> {
+        self.demands.iter().skip(meter).step_by(self.meters.len().max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mixed(key: u64) -> u64 {
+        RandomState::with_seeds(5, 6, 7, 8).hash_one(key)
+    }
+
+    #[test]
+    fn the_busiest_stay_and_what_is_lost_is_bounded() {
+        let mut ledger = Ledger::new(vec![Meter { per_ns: 1e-9, period_ns: 1_000_000_000, cost: 1.0 }], 100);
+        for round in 0..2_000_u64 {
+            // Ten that come all the time, and a stream of strangers.
+            for key in (0..10).chain([1_000 + round]) {
+                ledger.add(mixed(key), key.to_string().as_bytes(), round, 0, key == 3);
+            }
+        }
+        assert!(ledger.rows.len() <= 100);
+        let lost = ledger.lost_max().expect("strangers went");
+        let top = ledger.top(1);
+        assert_eq!((&*top[0].label, top[0].refused), (&b"3"[..], 2_000));
+        for key in 0..10_u64 {
+            let row = ledger.rows.iter().find(|row| row.hash == mixed(key)).expect("the busy stay");
+            assert!(row.requests + lost >= 2_000 && row.requests <= 2_000);
+        }
+        let counts = ledger.counts();
+        assert!(!counts.exact && counts.seen.abs_diff(2_010) < 60, "{counts:?}");
+        assert_eq!(counts.touched, 1);
+        let widest = ledger.demands(0).map(|demand| demand.in_period).max();
+        assert_eq!(widest, Some(2_000));
+    }
+}

@@ -1,0 +1,67 @@
+//! Three processes share one limit over Redis.
+//!
+//! `cargo run --features redis --example redis_shared` with a server at 127.0.0.1:6379, or `-- redis://host:port/`. This
+//! program starts itself three times; each asks as fast as it is allowed to for three seconds, and all of them together
+//! are admitted what the one rule says.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tollgate::redis::{BreakerState, Leasing, RedisLimiter};
+
+const POLICY: &str = "500/s burst 100 named shared";
+const PROCESSES: u64 = 3;
+const TIME: Duration = Duration::from_secs(3);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1:6379/".to_owned());
+    match arguments.next().as_deref() {
+        Some("child") => child(&url).await,
+        _ => parent(&url).await,
+    }
+}
+
+async fn parent(url: &str) -> Result<()> {
+    let limiter = RedisLimiter::builder(url).policy(POLICY).build().await?;
+    if limiter.stats().state != BreakerState::Closed {
+        return Err(format!("there is no server at {url}: start one with `redis-server`").into());
+    }
+    limiter.reset("everybody").await?;
+    println!("{POLICY}, {PROCESSES} processes, {TIME:?}");
+    let began = Instant::now();
+    let children: Vec<_> = (0..PROCESSES)
+        .map(|_| Command::new(std::env::current_exe()?).args([url, "child"]).stdout(Stdio::piped()).spawn())
+        .collect::<std::io::Result<_>>()?;
+    let mut total = 0;
+    for child in children {
+        let output = child.wait_with_output()?;
+        let text = String::from_utf8(output.stdout)?;
+        print!("{text}");
+        total += text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    }
+    let most = 100.0 + 500.0 * began.elapsed().as_secs_f64();
+    println!("{total} in all, of at most {most:.0}");
+    Ok(())
+}
+
+async fn child(url: &str) -> Result<()> {
+    let limiter =
+        RedisLimiter::builder(url).policy(POLICY).nodes(PROCESSES).leased(Leasing::new()).build().await?;
+    let began = Instant::now();
+    let (mut admitted, mut asked) = (0_u64, 0_u64);
+    while began.elapsed() < TIME {
+        let decision = limiter.try_acquire("everybody").await;
+        asked += 1;
+        match decision.retry_after() {
+            None if decision.is_allowed() => admitted += 1,
+            wait => tokio::time::sleep(wait.unwrap_or(TIME).min(Duration::from_millis(1))).await,
+        }
+    }
+    // Gives back what is in hand, for the others.
+    limiter.close().await;
+    println!("{admitted} of {asked} requests admitted, with {} calls to the server", limiter.stats().calls);
+    Ok(())
+}

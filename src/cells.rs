@@ -1,0 +1,162 @@
+//! One key's cells in the table, and what the table may know of what is in them.
+
+use crate::algorithm::{Plan, Step};
+use crate::charge::{Cells, NoRoom, Reach};
+use crate::compile::LAYOUT_CELLS_MAX;
+use crate::guard::{self, LIST_CELL, ONCE_CELL, PENALTY_CELL};
+use crate::limiter::Limiter;
+use crate::table::{Bucket, Place, SlotRef, WhenFull, Worth};
+
+/// Cells of one key that share a pair of buckets; the next ones go to another pair.
+pub(crate) const CELLS_TOGETHER: usize = 4;
+/// What is added to a key's hash for each pair of buckets further on.
+pub(crate) const GROUP_OFFSET: u64 = 0x9e37_79b9_7f4a_7c15;
+const LAYOUT_GROUPS: usize = LAYOUT_CELLS_MAX / CELLS_TOGETHER;
+
+/// One key's cells in a limiter's table.
+#[derive(Clone, Copy)]
+pub(crate) struct TableCells<'t> {
+    limiter: &'t Limiter,
+    hash: u64,
+    /// The first of the buckets where the first few cells live. More is not kept: it would take registers from
+    /// those who do not need it.
+    home: &'t Bucket,
+}
+
+impl<'t> TableCells<'t> {
+    #[inline(always)]
+    pub(crate) fn new(limiter: &'t Limiter, hash: u64) -> Self {
+        Self { limiter, hash, home: limiter.table.home(limiter.table.place(hash, 0)) }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Where a cell lives: a few cells share their buckets, a long log spreads over more. What is no rule's
+    /// lives with the first ones.
+    #[inline(always)]
+    pub(crate) fn place(&self, index: usize) -> Place {
+        match index / CELLS_TOGETHER {
+            1..LAYOUT_GROUPS => {
+                let group = (index / CELLS_TOGETHER) as u64;
+                let hash = self.hash.wrapping_add(group.wrapping_mul(GROUP_OFFSET));
+                self.limiter.table.place(hash, index)
+            }
+            _ => self.limiter.table.place(self.hash, index),
+        }
+    }
+
+    /// Has the key's buckets on their way before anything waits: for the time, or for other keys.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        self.limiter.table.prefetch(self.place(0));
+    }
+}
+
+impl Cells for TableCells<'_> {
+    type Cell<'a>
+        = SlotRef<'a>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn glance(&self, index: usize) -> Option<SlotRef<'_>> {
+        match index {
+            0..CELLS_TOGETHER => self.home.glance(self.place(index).name()),
+            _ => self.limiter.table.glance(self.place(index)),
+        }
+    }
+
+    fn find(&self, index: usize) -> Option<SlotRef<'_>> {
+        self.limiter.table.find(self.place(index)).map(SlotRef::looking)
+    }
+
+    #[inline(never)]
+    fn claim(&self, index: usize, now_ns: u64, may_displace: &mut bool) -> Result<SlotRef<'_>, NoRoom> {
+        self.limiter.table.claim(self.place(index), now_ns, &self.limiter.worth(), may_displace)
+    }
+
+    fn foresees(&self, index: usize, now_ns: u64) -> Option<NoRoom> {
+        self.limiter.table.foresees(self.place(index), now_ns, &self.limiter.worth())
+    }
+
+    #[inline(always)]
+    fn quick_ns(&self) -> Option<u64> {
+        self.limiter.clock.quick_ns()
+    }
+
+    #[inline(always)]
+    fn now_ns(&self) -> u64 {
+        self.limiter.clock.now_ns()
+    }
+
+    fn seasoned(&self, plan: Plan, index: usize) -> Plan {
+        let plan = match self.limiter.policies.later() {
+            Some(set) => set.plan_of(index).map_or(plan, |latest| plan.beside(latest)),
+            None => plan,
+        };
+        plan.booked(self.limiter.horizon.ns())
+    }
+
+    fn has_changed(&self) -> bool {
+        self.limiter.policies.later().is_some()
+    }
+
+    fn book_ahead(&self, wait_ns: u64) {
+        self.limiter.horizon.reach(wait_ns);
+    }
+
+    fn count_shadow(&self) {
+        self.limiter.table.count_shadow(self.place(0));
+    }
+
+    fn reach(&self) -> Option<Reach> {
+        self.limiter.table.reach(self.place(0))
+    }
+}
+
+/// What the words of a limiter are worth: by the policies that are in force when it is asked, which is after the
+/// word was read, and so no earlier ones than it was written by.
+pub(crate) struct PolicyWorth<'p> {
+    pub(crate) limiter: &'p Limiter,
+}
+
+impl Worth for PolicyWorth<'_> {
+    fn now_ns(&self) -> u64 {
+        self.limiter.clock.now_ns()
+    }
+
+    #[inline(always)]
+    fn is_fresh(&self, cell: usize, payload: u64, now_ns: u64) -> bool {
+        match self.limiter.policies.current().plan_of(cell) {
+            Some(plan) if self.limiter.horizon.ns() == 0 => plan.is_fresh(payload, now_ns),
+            _ => self.reset_ns(cell, payload, now_ns) == 0,
+        }
+    }
+
+    fn reset_ns(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {
+        match (cell, self.limiter.policies.current().plan_of(cell)) {
+            (_, Some(plan)) => plan.booked(self.limiter.horizon.ns()).reset_ns(payload, now_ns),
+            (PENALTY_CELL, _) => match &self.limiter.penalty {
+                Some(penalty) => penalty.reset_ns(payload, now_ns),
+                None => 0,
+            },
+            (LIST_CELL, _) => guard::listing_reset_ns(payload, now_ns),
+            (ONCE_CELL, _) => guard::mark_reset_ns(payload, now_ns),
+            // Of a rule that was put in force a moment ago.
+            _ => u64::MAX,
+        }
+    }
+
+    fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {
+        match self.limiter.policies.current().plan_of(cell) {
+            Some(plan) => plan.booked(self.limiter.horizon.ns()).spent(payload, now_ns),
+            None => 1,
+        }
+    }
+
+    fn note_full(&self, now_ns: u64, action: WhenFull) {
+        self.limiter.watch.table_full(now_ns, action);
+    }
+}

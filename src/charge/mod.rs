@@ -1,0 +1,496 @@
+//! Spending under all rules of a policy at once: the compare-exchange loops around the pure steps.
+//!
+//! A key's state is a row of cells, one word each: one for most rules, `limit` of them for a sliding log.
+//! Whoever stores the row lends it as [`Cells`]. A gate owns its cells for ever; a table makes room for a
+//! cell when something is first charged to it, and may take the room back once it is worth nothing.
+//!
+//! Several rules are all or nothing. First look, with loads only: if any rule would refuse, nothing is
+//! written. Then charge rule by rule; a rule that refuses after all, because somebody else spent in
+//! between, makes the earlier ones hand back what they took, as far as it still holds anything up. So no bound
+//! is ever passed, and a refusal leaves nothing charged; but in the instant between charge and hand-back, a
+//! third request may be refused although it would have fitted.
+
+mod ahead;
+mod log;
+mod note;
+mod quick;
+mod word;
+
+pub(crate) use ahead::{book, give_back, spend_within, unbook};
+pub(crate) use note::{note, set_note, strike, take_mark};
+
+use crate::algorithm::{Charge, Plan, Step};
+use crate::compile::{Bucket, Compiled, CompiledRule, RULES_MAX};
+use crate::decision::{Cause, Decision, Outcome, View};
+use crate::sync::{Fault, is_broken};
+use log::{Tokens, hand_back_tokens, look_at_log, rest_newest, spend_tokens};
+use quick::{acquire_pair, acquire_words};
+use std::cmp::Ordering;
+use word::{Refusal, decision_of, hand_back_word, payload, spend_word, undoubted, update};
+
+/// The cell no longer belongs to the key it was lent for.
+#[derive(Debug)]
+pub(crate) struct Stale;
+
+/// There is no room for a cell that a key does not have yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoRoom {
+    /// The request is refused; there will be room after this long.
+    Deny { wait_ns: u64 },
+    /// The request passes uncounted.
+    Allow,
+    /// The table is closed, and the request refused.
+    Closed,
+}
+
+/// How far one has to look for a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It is in the slot of its choice.
+    AtOnce,
+    /// It is elsewhere in its first bucket.
+    InHome,
+    /// It is in its second.
+    InPartner,
+}
+
+/// One word of a key's state.
+pub(crate) trait Cell {
+    /// The word as it is stored, and its payload: `fresh` where nothing has been charged yet.
+    fn load(&self, fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale>;
+    /// Puts `payload` where `stored` was; false only if something else is there by now.
+    fn replace(&self, stored: u64, payload: u64) -> bool;
+}
+
+/// The row of words that is one key's state, and the clock it goes by.
+///
+/// Whatever is not inlined is lent a copy. The original then never leaves the processor's registers; if its own
+/// address were handed on, even where hardly anybody comes, every decision would begin by writing it down.
+pub(crate) trait Cells: Copy {
+    type Cell<'a>: Cell
+    where
+        Self: 'a;
+
+    /// A cell, if it is where it is likeliest to be.
+    fn glance(&self, index: usize) -> Option<Self::Cell<'_>>;
+    /// A cell, if it is there; it may still turn out stale.
+    fn find(&self, index: usize) -> Option<Self::Cell<'_>>;
+    /// A cell to charge, with room made for it where it was missing or stale. `may_displace` is the leave to
+    /// take the room from another key that is about to have it.
+    fn claim(&self, index: usize, now_ns: u64, may_displace: &mut bool) -> Result<Self::Cell<'_>, NoRoom>;
+    /// Why `claim` would find no room for a cell that is missing, by loads alone.
+    fn foresees(&self, _index: usize, _now_ns: u64) -> Option<NoRoom> {
+        None
+    }
+    /// The time.
+    fn now_ns(&self) -> u64;
+    /// The time, if it can be read in passing.
+    fn quick_ns(&self) -> Option<u64>;
+
+    /// A plan that knows what else may have been written to its words: by later rules, and by booking ahead.
+    /// Asked after a word was read, it knows of that word.
+    fn seasoned(&self, plan: Plan, _index: usize) -> Plan {
+        plan
+    }
+
+    /// Whether rules other than the first have been in force over these words.
+    fn has_changed(&self) -> bool {
+        false
+    }
+
+    /// Moves the horizon, before a word is written that lies so far ahead.
+    fn book_ahead(&self, _wait_ns: u64) {}
+
+    /// Notes that a shadow rule would have refused.
+    fn count_shadow(&self) {}
+
+    /// How far one has to look for the first cell, if it is there and there is anything to look through.
+    fn reach(&self) -> Option<Reach> {
+        None
+    }
+}
+
+/// Whether a request takes one of the seats of a rule that has so many at once, or only asks for one.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Seat {
+    Ask,
+    Take,
+}
+
+/// Spends `cost` under all rules, or under none.
+#[inline(always)]
+pub(crate) fn acquire(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decision {
+    match cells.quick_ns() {
+        Some(now_ns) => acquire_at(policy, cells, now_ns, cost),
+        None => acquire_by_any_clock(policy, &{ *cells }, cost),
+    }
+}
+
+/// The same by a clock that takes a call to read. Apart, because those who may call have to save what they hold.
+#[inline(never)]
+fn acquire_by_any_clock(policy: &Compiled, cells: &impl Cells, cost: u64) -> Decision {
+    acquire_at(policy, cells, cells.now_ns(), cost)
+}
+
+/// The same at a time that was read before.
+#[inline(always)]
+pub(crate) fn acquire_at(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    if cost.wrapping_sub(1) >= policy.bucket.plan.burst {
+        return acquire_several(policy, &{ *cells }, now_ns, cost);
+    }
+    match cells.glance(0) {
+        Some(cell) => acquire_found(policy, cells, &cell, now_ns, cost),
+        None => acquire_elsewhere(policy, &{ *cells }, now_ns, cost),
+    }
+}
+
+/// The common case of [`acquire`] in plain values (what came of it, the word and the time), for who has something
+/// to do before a decision is made of them: a single token bucket, found at a glance and beyond doubt, and nobody
+/// comes between. `None`, and nothing spent, where it is not that.
+#[inline(always)]
+pub(crate) fn acquire_plainly(
+    policy: &Compiled,
+    cells: &impl Cells,
+    cost: u64,
+) -> Option<(Outcome, u64, u64)> {
+    let now_ns = cells.quick_ns()?;
+    let plan = &policy.bucket.plan;
+    if cost.wrapping_sub(1) >= plan.burst {
+        return None;
+    }
+    let cell = cells.glance(0)?;
+    let (stored, word) = cell.load(|| 0).ok()?;
+    match plan.admit(word, now_ns, cost) {
+        Some(next) if cell.replace(stored, next) => Some((Outcome::Allowed, next, now_ns)),
+        None if !plan.is_doubtful(word, now_ns) => Some((Outcome::Denied, word, now_ns)),
+        _ => None,
+    }
+}
+
+/// Spends from the only cell of a policy that is one token bucket.
+#[inline(always)]
+fn acquire_found<C: Cells>(
+    policy: &Compiled,
+    cells: &C,
+    cell: &C::Cell<'_>,
+    now_ns: u64,
+    cost: u64,
+) -> Decision {
+    let Bucket { plan, name, .. } = &policy.bucket;
+    let decision = |outcome, word| Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost);
+    if let Ok((stored, word)) = cell.load(|| 0) {
+        match plan.admit(word, now_ns, cost) {
+            Some(next) if cell.replace(stored, next) => return decision(Outcome::Allowed, next),
+            None if !plan.is_doubtful(word, now_ns) => return decision(Outcome::Denied, word),
+            _ => {}
+        }
+    }
+    acquire_again(policy, &{ *cells }, now_ns, cost)
+}
+
+/// Spends from the only cell of such a policy, where it was found and did not do.
+#[cold]
+#[inline(never)]
+fn acquire_again(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    acquire_bucket(policy, cells, cells.find(0), now_ns, cost)
+}
+
+/// Spends from the only cell of such a policy, where that takes more than a glance to find.
+#[inline(never)]
+fn acquire_elsewhere(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    match cells.find(0) {
+        Some(cell) => acquire_found(policy, cells, &cell, now_ns, cost),
+        None => acquire_bucket(policy, cells, None, now_ns, cost),
+    }
+}
+
+/// Spends from the only cell of such a policy, whatever it takes.
+#[inline(never)]
+fn acquire_bucket<'a, C: Cells>(
+    policy: &Compiled,
+    cells: &'a C,
+    found: Option<C::Cell<'a>>,
+    now_ns: u64,
+    cost: u64,
+) -> Decision {
+    let Bucket { plan, name, .. } = policy.bucket;
+    let spent = spend_word(Plan::Gcra(plan), 0, cells, found, now_ns, |plan, word, at_ns| {
+        plan.admit(word, at_ns, cost)
+    });
+    decision_of(&spent, &cells.seasoned(Plan::Gcra(plan), 0), name, now_ns, cost)
+}
+
+/// Other policies than one token bucket.
+#[inline(never)]
+fn acquire_several(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    if cost.wrapping_sub(1) < policy.words_cost_max {
+        if let Some(pair) = &policy.pair {
+            if let Some(decision) = acquire_pair(pair, cells, now_ns, cost) {
+                return decision;
+            }
+        }
+        let decided = match &*policy.rules {
+            [rule] => acquire_words(&[rule], cells, now_ns, cost),
+            [first, second] => acquire_words(&[first, second], cells, now_ns, cost),
+            [first, second, third] => acquire_words(&[first, second, third], cells, now_ns, cost),
+            _ => None,
+        };
+        if let Some(decision) = decided {
+            return decision;
+        }
+    }
+    acquire_all(policy, cells, now_ns, cost, Seat::Ask).0
+}
+
+/// The general case: any algorithms, any number of rules, shadows, a cost of nothing or one that never fits.
+/// Says as well which cell a seat was taken in.
+#[inline(never)]
+pub(crate) fn acquire_all(
+    policy: &Compiled,
+    cells: &impl Cells,
+    now_ns: u64,
+    cost: u64,
+    seat: Seat,
+) -> (Decision, Option<usize>) {
+    let rules = &policy.rules;
+    // One word alone is its own look.
+    let alone = policy.cells == 1 && cost.wrapping_sub(1) < policy.words_cost_max;
+    if !alone {
+        let look = peek_all(rules, cells, now_ns, cost);
+        if look.is_denied() && cells.has_changed() {
+            cut_down(rules, cells);
+        }
+        if look.is_denied() || (cost == 0 && seat == Seat::Ask) {
+            return (look, None);
+        }
+    }
+    let mut charges = [Charge::default(); RULES_MAX];
+    let mut tokens = Tokens::default();
+    let mut tightest = None;
+    let mut taken = None;
+    for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.shadow) {
+        let is_seat = matches!(rule.plan, Plan::InFlight(_));
+        if (is_seat && seat == Seat::Ask) || rule.share(cost) == 0 {
+            continue;
+        }
+        let charge = &mut charges[index];
+        match spend(rule, cells, now_ns, rule.share(cost), charge, &mut tokens) {
+            Ok(view) => {
+                if is_seat && !charge.uncounted {
+                    taken = Some(rule.first_cell);
+                }
+                let decision = Decision::new(Outcome::Allowed, index, rule.name, view, charge.at_ns, cost);
+                tightest = Some(tighter(tightest, decision));
+            }
+            Err((view, at_ns)) => {
+                if !is_broken(Fault::NoHandBack) {
+                    for (charged, charge) in rules[..index].iter().zip(charges) {
+                        let is_charged = !charged.shadow
+                            && charged.share(cost) > 0
+                            && (seat == Seat::Take || !matches!(charged.plan, Plan::InFlight(_)));
+                        if is_charged {
+                            hand_back(charged, cells, charged.share(cost), charge, &tokens);
+                        }
+                    }
+                }
+                return (Decision::new(Outcome::Denied, index, rule.name, view, at_ns, cost), None);
+            }
+        }
+    }
+    let mut decision = tightest.unwrap_or_else(|| peek_all(rules, cells, now_ns, cost));
+    for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.shadow) {
+        let fits = cost <= rule.plan.limit()
+            && spend(rule, cells, now_ns, cost, &mut charges[index], &mut tokens).is_ok();
+        if !fits {
+            cells.count_shadow();
+            decision = decision.noting_shadow(index);
+        }
+    }
+    (decision, taken)
+}
+
+/// What `acquire` would decide, by loads alone.
+pub(crate) fn peek(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    let mut decision = peek_all(&policy.rules, cells, now_ns, cost);
+    if decision.is_allowed() {
+        if let Some(refusal) = foreseen(&policy.rules, cells, now_ns, cost) {
+            return refusal;
+        }
+        for (index, rule) in policy.rules.iter().enumerate().filter(|(_, rule)| rule.shadow) {
+            if peek_rule(index, rule, cells, now_ns, cost).is_denied() {
+                decision = decision.noting_shadow(index);
+            }
+        }
+    }
+    decision
+}
+
+/// The refusal of a key that would find no room for the first cell of a rule.
+fn foreseen(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) -> Option<Decision> {
+    let charged =
+        |rule: &CompiledRule| !rule.shadow && !matches!(rule.plan, Plan::InFlight(_)) && rule.share(cost) > 0;
+    rules.iter().enumerate().filter(|(_, rule)| charged(rule)).find_map(|(index, rule)| {
+        let (cause, wait_ns) = match cells.foresees(rule.first_cell, now_ns)? {
+            NoRoom::Deny { wait_ns } => (Cause::NoRoom, wait_ns),
+            NoRoom::Closed => (Cause::Closed, u64::MAX),
+            NoRoom::Allow => return None,
+        };
+        let view = View::no_room(cause, rule.plan.limit(), wait_ns);
+        Some(Decision::new(Outcome::Denied, index, rule.name, view, now_ns, cost))
+    })
+}
+
+/// What the rules that are in force would decide together; where all are shadows, that it may pass.
+fn peek_all(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    let mut worst: Option<Decision> = None;
+    for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.shadow) {
+        let decision = peek_rule(index, rule, cells, now_ns, cost);
+        if decision.outcome() == Outcome::NeverFits {
+            return decision;
+        }
+        worst = Some(tighter(worst, decision));
+    }
+    worst.unwrap_or_else(|| peek_rule(0, &rules[0], cells, now_ns, 0).of_cost(cost))
+}
+
+fn peek_rule(index: usize, rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    let limit = rule.plan.limit();
+    let share = rule.share(cost);
+    let (view, at_ns) = look(rule, cells, now_ns, share.min(limit));
+    let outcome = if share > limit {
+        Outcome::NeverFits
+    } else if cost == 0 || view.wait_ns(at_ns, share) == 0 {
+        Outcome::Allowed
+    } else {
+        Outcome::Denied
+    };
+    Decision::new(outcome, index, rule.name, view, at_ns, cost)
+}
+
+/// The one of two decisions that binds more; the earlier rule where they are equal.
+pub(crate) fn tighter(first: Option<Decision>, second: Decision) -> Decision {
+    let Some(first) = first else { return second };
+    let second_binds = match (first.is_allowed(), second.is_allowed()) {
+        (true, true) => second.headroom().compare(first.headroom()) == Ordering::Less,
+        (false, false) => second.wait_ns() > first.wait_ns(),
+        (first_allowed, _) => first_allowed,
+    };
+    if second_binds { second } else { first }
+}
+
+/// What one rule's state is, and at which time that was found.
+fn look(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> (View, u64) {
+    if let Plan::SlidingLog(plan) = rule.plan {
+        return look_at_log(plan, rule.first_cell, cells, now_ns, cost);
+    }
+    let word = payload(rule.plan, rule.first_cell, cells, now_ns);
+    let plan = cells.seasoned(rule.plan, rule.first_cell);
+    let (at_ns, word) = undoubted(plan, word, now_ns, cells);
+    (View::of_word(&plan, word), at_ns)
+}
+
+/// Spends under one rule; either way says what its state then was, and leaves a record of what it did.
+fn spend(
+    rule: &CompiledRule,
+    cells: &impl Cells,
+    now_ns: u64,
+    cost: u64,
+    charge: &mut Charge,
+    tokens: &mut Tokens,
+) -> Result<View, (View, u64)> {
+    let index = rule.first_cell;
+    if let Plan::SlidingLog(plan) = rule.plan {
+        charge.at_ns = now_ns;
+        return spend_tokens(plan, index, cells, now_ns, cost, tokens);
+    }
+    let spent = spend_word(rule.plan, index, cells, cells.find(index), now_ns, |plan, word, at_ns| {
+        plan.admit(word, at_ns, cost)
+    });
+    let view = |word| View::of_word(&cells.seasoned(rule.plan, index), word);
+    match spent {
+        Ok(made) => {
+            *charge = made;
+            Ok(view(made.word))
+        }
+        Err(Refusal::Word { word, at_ns }) => Err((view(word), at_ns)),
+        Err(Refusal::NoRoom { cause, wait_ns }) => {
+            Err((View::no_room(cause, rule.plan.limit(), wait_ns), now_ns))
+        }
+    }
+}
+
+/// Cuts down what an earlier policy has left to what this one can make a key wait: a look alone would find the
+/// same wait at every look.
+#[cold]
+fn cut_down(rules: &[CompiledRule], cells: &impl Cells) {
+    for rule in rules {
+        for index in rule.cells() {
+            update(cells, index, |word, now_ns| {
+                let plan = cells.seasoned(rule.plan, index);
+                if plan.is_doubtful(word, now_ns) { plan.settled(word, now_ns) } else { word }
+            });
+        }
+    }
+}
+
+/// Undoes what this request spent under one rule.
+fn hand_back(rule: &CompiledRule, cells: &impl Cells, cost: u64, charge: Charge, tokens: &Tokens) {
+    if charge.uncounted {
+        return;
+    }
+    let index = rule.first_cell;
+    match rule.plan {
+        Plan::SlidingLog(plan) => hand_back_tokens(plan, index, cells, charge.at_ns, tokens),
+        plan => hand_back_word(plan, index, cells, cost, charge.alone(plan, cost)),
+    }
+}
+
+/// Undoes the newest `cost` spent under every rule, at most back to fresh. What has begun has not ended by it.
+pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, cost: u64) {
+    for rule in &policy.rules {
+        let index = rule.first_cell;
+        match rule.plan {
+            Plan::SlidingLog(plan) => rest_newest(plan, index, cells, cost, None),
+            Plan::InFlight(_) => {}
+            plan => {
+                update(cells, index, |word, now_ns| cells.seasoned(plan, index).refund(word, now_ns, cost));
+            }
+        }
+    }
+}
+
+/// Undoes `left` of the `taken` that were spent under every rule, as far as they still count: what others have spent
+/// since stays. `at_ns` is a time that was read right after they were.
+#[cfg(feature = "tower")]
+pub(crate) fn undo(policy: &Compiled, cells: &impl Cells, left: u64, taken: u64, at_ns: u64) {
+    for rule in &policy.rules {
+        let (index, plan) = (rule.first_cell, rule.plan);
+        // Another policy may be in force by now, in which so much has no room.
+        let (left, taken) = (left.min(plan.limit()), taken.min(plan.limit()));
+        match plan {
+            Plan::SlidingLog(log) => {
+                let last = log.token.admit(log.token.fresh(at_ns), at_ns, 1);
+                rest_newest(log, index, cells, left, last);
+            }
+            Plan::InFlight(_) => {}
+            _ => {
+                let charge = Charge { word: plan.fresh(at_ns), at_ns, uncounted: false };
+                hand_back_word(plan, index, cells, left, charge.alone(plan, taken));
+            }
+        }
+    }
+}
+
+/// Makes every cell fresh. What has begun has not ended by it.
+pub(crate) fn reset(policy: &Compiled, cells: &impl Cells) {
+    for rule in policy.rules.iter().filter(|rule| !matches!(rule.plan, Plan::InFlight(_))) {
+        for index in rule.cells() {
+            update(cells, index, |_, now_ns| rule.plan.fresh(now_ns));
+        }
+    }
+}
+
+/// Leaves a seat that was taken in `cell`.
+pub(crate) fn leave(cells: &impl Cells, cell: usize) {
+    update(cells, cell, |count, _| count.saturating_sub(1));
+}

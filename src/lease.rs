@@ -1,0 +1,122 @@
+//! Tokens in hand: for a key that many cores ask for at once.
+
+use crate::algorithm::Charge;
+use crate::charge;
+use crate::compile::Bucket;
+use crate::limiter::Limiter;
+use crate::sync::{Fault, is_broken};
+use std::fmt;
+
+/// How long tokens in hand are good for. The same for all leases: the time they may be held counts as not yet
+/// passed for all of them at once, and would be cut short for one if it were not.
+const HOLD_NS: u64 = 1_000_000;
+
+/// Tokens of one key, taken a batch at a time and spent without touching what other threads touch.
+///
+/// A hot key is one word that all cores write in turn, and a core waits for the others each time. A lease takes
+/// `batch` tokens at once and spends them by itself. The bound is kept as if every token were spent at the
+/// last moment it is good for, a millisecond after it was taken: what is in hand counts as spent, and the time it
+/// may still be in hand counts as not yet passed. So a lease never lets more through than the rule, but a little
+/// less: of the burst as much is out of use as comes back in a millisecond. What is left in hand after that goes
+/// back when the lease is asked again, or when it is dropped; unless the policy has changed meanwhile. A
+/// [reset](Limiter::reset) forgets what was taken, but does not take back what is in hand.
+///
+/// This pays for a policy of one token bucket whose burst is several batches. Under any other policy, and
+/// where no batch fits, every request is decided as by [`Limiter::try_acquire`]. Lists and lockouts are asked
+/// when a batch is taken.
+///
+/// ```
+/// let limiter = tollgate::Limiter::new("1000000/s burst 10000")?;
+/// let mut lease = limiter.lease("everybody", 100);
+/// let admitted = (0..250).filter(|_| lease.try_acquire()).count();
+/// assert_eq!(admitted, 250);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub struct Lease<'a> {
+    limiter: &'a Limiter,
+    hash: u64,
+    batch: u64,
+    hold_ns: u64,
+    left: u64,
+    /// When what is left stops being good.
+    end_ns: u64,
+    taken: Option<(Bucket, Charge, u64)>,
+}
+
+impl<'a> Lease<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, hash: u64, batch: u64) -> Self {
+        Self { limiter, hash, batch: batch.max(1), hold_ns: HOLD_NS, left: 0, end_ns: 0, taken: None }
+    }
+
+    /// Tokens that are good for another time. Not part of the interface: all leases of a key have to agree.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hold(mut self, time: std::time::Duration) -> Self {
+        self.hold_ns = crate::guard::whole_ns(time);
+        self
+    }
+
+    /// Takes one: from what is in hand, else from a new batch.
+    #[inline]
+    #[must_use = "false means that the request may not pass"]
+    pub fn try_acquire(&mut self) -> bool {
+        let now_ns = self.limiter.clock.now_ns();
+        if self.left > 0 && (now_ns < self.end_ns || is_broken(Fault::LeaseForEver)) {
+            self.left -= 1;
+            return true;
+        }
+        self.renew(now_ns)
+    }
+
+    /// How many are in hand.
+    #[must_use]
+    pub fn in_hand(&self) -> u64 {
+        self.left
+    }
+
+    #[cold]
+    fn renew(&mut self, now_ns: u64) -> bool {
+        self.give_back();
+        let cells = self.limiter.cells_of(self.hash);
+        let changes = self.limiter.policies.changes();
+        let compiled = self.limiter.compiled(0);
+        let bucket = compiled.only_bucket.filter(|bucket| self.batch <= bucket.plan.burst);
+        if let (Some(bucket), None) = (bucket, self.limiter.above_rules(&cells, now_ns, 1)) {
+            let hold_ns = if is_broken(Fault::LeaseForEver) { 0 } else { self.hold_ns };
+            if let Some(charge) = charge::spend_within(&bucket, &cells, now_ns, self.batch, hold_ns) {
+                self.left = self.batch - 1;
+                self.end_ns = charge.at_ns.saturating_add(self.hold_ns);
+                self.taken = Some((bucket, charge, changes));
+                return true;
+            }
+        }
+        self.limiter.spend(&cells, 1).is_allowed()
+    }
+
+    fn give_back(&mut self) {
+        let Some((bucket, charge, changes)) = self.taken.take() else { return };
+        let left = std::mem::take(&mut self.left);
+        if let Some(counts) = &self.limiter.watch.counts {
+            counts.count_leased(self.batch - left);
+        }
+        // Under another policy nobody knows what the word would be without them.
+        if left > 0 && self.limiter.policies.changes() == changes {
+            charge::give_back(&bucket, &self.limiter.cells_of(self.hash), left, self.batch, charge);
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl fmt::Debug for Lease<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("batch", &self.batch)
+            .field("in_hand", &self.left)
+            .finish_non_exhaustive()
+    }
+}

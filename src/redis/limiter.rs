@@ -1,0 +1,266 @@
+//! The front door: one limit over many processes.
+
+use super::backend::Backend;
+use super::builder::RedisLimiterBuilder;
+use super::connection::IfLost;
+use super::error::RedisError;
+use super::fallback::Fallback;
+use super::leased::{self, Leases, Local};
+use super::protocol::{Protocol, cost_arg, odd_reply};
+use super::scripts::Scripts;
+use super::stats::BackendStats;
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::policy::Policy;
+use crate::sync::unmodelled::{AtomicU64, Ordering, fence};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A limit that many processes share, kept on a Redis or Valkey server: cheap to clone, `&self` everywhere.
+///
+/// Takes the same [`Policy`] as a [`Limiter`](crate::Limiter) and gives the same [`Decision`], by the server's clock.
+/// Every call ends within its deadline: where the server cannot be asked, the limiter decides as it was
+/// [told to](super::OnFailure).
+///
+/// ```no_run
+/// use tollgate::redis::RedisLimiter;
+///
+/// # async fn example() -> Result<(), tollgate::redis::RedisError> {
+/// let limiter = RedisLimiter::builder("redis://127.0.0.1/").policy("100/min burst 20").build().await?;
+/// let decision = limiter.try_acquire("203.0.113.7").await;
+/// if decision.is_denied() {
+///     println!("come back in {:?}", decision.retry_after());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisLimiter(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) policy: Policy,
+    pub(super) protocol: Protocol,
+    pub(super) scripts: Scripts,
+    pub(super) backend: Arc<Backend>,
+    pub(super) fallback: Fallback,
+    pub(super) leases: Option<Leases>,
+    /// 1 once no more leases are taken.
+    pub(super) closed: AtomicU64,
+    /// Reserved for tests: what the scripts take for the time.
+    pub(super) time: Option<Clock>,
+}
+
+impl RedisLimiter {
+    /// A limiter on one server: `redis://[user:password@]host[:port][/database]`, `rediss://` with the feature
+    /// `redis-tls`, or `unix:///path`.
+    pub fn builder(url: impl Into<String>) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::node(url.into())
+    }
+
+    /// A limiter on a cluster, of which some nodes are named.
+    pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::cluster(urls.into_iter().map(Into::into).collect())
+    }
+
+    /// A limiter on the server that sentinels name as the master of `service`.
+    pub fn sentinel<U: Into<String>>(
+        sentinels: impl IntoIterator<Item = U>,
+        service: impl Into<String>,
+    ) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::sentinel(sentinels.into_iter().map(Into::into).collect(), service.into())
+    }
+
+    pub(super) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+
+    /// Takes one for `subject`, or says when to come back.
+    pub async fn try_acquire(&self, subject: &str) -> Decision {
+        self.try_acquire_n(subject, 1).await
+    }
+
+    /// Takes `cost` at once for `subject`, or nothing. A cost of 0 always passes.
+    ///
+    /// In [leased mode](RedisLimiterBuilder::leased) the decision usually comes from what this process has in hand,
+    /// without asking anybody.
+    pub async fn try_acquire_n(&self, subject: &str, cost: u64) -> Decision {
+        match self.try_acquire_local(subject, cost) {
+            Some(decision) => decision,
+            None => self.acquire_afar(subject, cost).await,
+        }
+    }
+
+    /// The same, where this process cannot say by itself.
+    async fn acquire_afar(&self, subject: &str, cost: u64) -> Decision {
+        let leased = match self.leasing() {
+            Some(leases) => leased::acquire(&self.0, leases, subject, cost).await,
+            None => None,
+        };
+        let decided = match leased {
+            Some(decided) => decided,
+            None => self.0.ask(subject, cost, true).await,
+        };
+        decided.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.acquire(subject, cost)))
+    }
+
+    /// In leased mode, what can be decided by what this process has in hand or knows, at once: `None` if the server
+    /// has to be asked, and always in strict mode.
+    #[inline]
+    pub fn try_acquire_local(&self, subject: &str, cost: u64) -> Option<Decision> {
+        let inner = &self.0;
+        match self.leasing()?.decide(subject, cost, |entry| leased::launch(inner, entry, 1)) {
+            Local::Decided(decision) => Some(decision),
+            Local::Ask(_) | Local::Strict => None,
+        }
+    }
+
+    /// What [`try_acquire`](Self::try_acquire) would say by what the server knows, without taking anything.
+    ///
+    /// What processes have in hand counts as spent there.
+    pub async fn peek(&self, subject: &str) -> Decision {
+        self.peek_n(subject, 1).await
+    }
+
+    /// The same for a cost.
+    pub async fn peek_n(&self, subject: &str, cost: u64) -> Decision {
+        let asked = self.0.ask(subject, cost, false).await;
+        asked.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.peek(subject, cost)))
+    }
+
+    /// Gives back the newest `cost` that was taken for `subject`, at most all of it.
+    ///
+    /// # Errors
+    ///
+    /// The server could not be asked. It may or may not have been given back.
+    pub async fn refund(&self, subject: &str, cost: u64) -> Result<(), RedisError> {
+        let inner = &self.0;
+        let call = inner.protocol.call(subject, [cost_arg(cost), inner.time_arg()]);
+        let refunded = inner.backend.run(&inner.scripts.refund, &call, IfLost::GiveUp).await;
+        if let Some(leases) = &inner.leases {
+            leases.forget_refusal(subject);
+        }
+        refunded.map(|_| ())
+    }
+
+    /// Forgets all that was taken for `subject`. What other processes have in hand stays there.
+    ///
+    /// # Errors
+    ///
+    /// The server could not be asked.
+    pub async fn reset(&self, subject: &str) -> Result<(), RedisError> {
+        if let Some(leases) = &self.0.leases {
+            self.0.backend.counters.lease_expired(leases.forget(subject));
+        }
+        let deleted = self.0.backend.delete(&self.0.protocol.keys(subject)).await;
+        // Somebody may have been refused in between.
+        if let Some(leases) = &self.0.leases {
+            leases.forget_refusal(subject);
+        }
+        deleted
+    }
+
+    /// Lets a request pass the first time, and refuses its repeats until `window` has gone, over all processes. At
+    /// most 208 days. The mark is beside all rules.
+    pub async fn once(&self, id: &str, window: Duration) -> Decision {
+        let inner = &self.0;
+        let call = inner.protocol.once_call(id, window, inner.time_arg());
+        // Sent again, it would meet its own mark.
+        let asked = inner.backend.run(&inner.scripts.once, &call, IfLost::GiveUp).await;
+        asked
+            .and_then(|reply| Protocol::once_decision(&reply))
+            .unwrap_or_else(|_| inner.fall_back(|fallback| fallback.once(id, window)))
+    }
+
+    /// Gives back what is in hand. Requests that come later are decided by the server, one by one.
+    ///
+    /// Call it before a process ends; a process that does not loses what it has in hand, until that has come back by
+    /// itself.
+    pub async fn close(&self) {
+        // Relaxed, with the fence: a flight that takes off at the same time either finds this or is found, with its
+        // entry, by the search for what is in hand. See `is_closed_to_flights`.
+        self.0.closed.store(1, Ordering::Relaxed);
+        // SeqCst: the other side has one too, between its take-off and its look at `closed`.
+        fence(Ordering::SeqCst);
+        if let Some(leases) = &self.0.leases {
+            leased::close(&self.0, leases).await;
+        }
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// What was asked of the server and what became of it. Walks all subjects with tokens in hand: for a dashboard,
+    /// not for every request.
+    #[must_use]
+    pub fn stats(&self) -> BackendStats {
+        let backend = &self.0.backend;
+        let in_hand = self.0.leases.as_ref().map_or(0, |leases| {
+            backend.counters.lease_expired(leases.take_dropped());
+            leases.in_hand()
+        });
+        backend.counters.read(backend.breaker.state(), in_hand)
+    }
+
+    #[inline]
+    fn leasing(&self) -> Option<&Leases> {
+        // Relaxed: whoever misses it finds it before a flight, or spends what is in hand as if before.
+        self.0.leases.as_ref().filter(|_| self.0.closed.load(Ordering::Relaxed) == 0)
+    }
+}
+
+impl Inner {
+    async fn ask(&self, subject: &str, cost: u64, spends: bool) -> Result<Decision, RedisError> {
+        let mode = if spends { "1" } else { "0" };
+        let call = self.protocol.call(subject, [mode.to_owned(), cost_arg(cost), self.time_arg()]);
+        let reply = self.backend.run(&self.scripts.acquire, &call, IfLost::Repeat).await?;
+        self.protocol.decision(&reply, cost, spends)
+    }
+
+    /// Takes tokens (at least, at most, charged ahead by so many microseconds), and gives back what is left of others.
+    pub(super) async fn lease(
+        &self,
+        tag: &str,
+        [need, want, hold_us]: [u64; 3],
+        left: u64,
+        origin: leased::Origin,
+    ) -> Result<Vec<u64>, RedisError> {
+        let gives_back = left > 0;
+        let numbers =
+            [need, want, hold_us, left, origin.taken, origin.at_us].map(|number| number.to_string());
+        let [need, want, hold, left, taken, at] = numbers;
+        let call = self.protocol.tagged_call(tag, [need, want, hold, left, taken, at, self.time_arg()]);
+        let if_lost = if gives_back { IfLost::GiveUp } else { IfLost::Repeat };
+        let reply = self.backend.run(&self.scripts.lease, &call, if_lost).await?;
+        reply.into_iter().map(|number| u64::try_from(number).map_err(|_| odd_reply())).collect()
+    }
+
+    /// Whether no more leases are taken; asked after a flight took off.
+    pub(super) fn is_closed_to_flights(&self) -> bool {
+        // SeqCst: of this fence and the one in `close`, one is first. If this one, whoever closes sees the flight (and
+        // waits for it); if that one, this sees that it is closed.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fences order it.
+        self.closed.load(Ordering::Relaxed) != 0
+    }
+
+    fn fall_back(&self, decide: impl FnOnce(&Fallback) -> Decision) -> Decision {
+        self.backend.counters.fell_back();
+        decide(&self.fallback)
+    }
+
+    fn time_arg(&self) -> String {
+        self.time.as_ref().map_or_else(String::new, |clock| (clock.now_ns() / 1_000).to_string())
+    }
+}
+
+impl fmt::Debug for RedisLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLimiter")
+            .field("policy", &format_args!("{}", self.0.policy))
+            .field("state", &self.0.backend.breaker.state())
+            .finish_non_exhaustive()
+    }
+}

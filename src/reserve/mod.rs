@@ -1,0 +1,419 @@
+//! Booking ahead: a moment now, the work later, the price at the end.
+
+#[cfg(feature = "tokio")]
+mod future;
+mod line;
+mod wait;
+
+#[cfg(feature = "tokio")]
+pub use future::Acquire;
+pub(crate) use line::Line;
+pub use wait::Wait;
+
+use crate::algorithm::{Charge, PAYLOAD_BITS, PAYLOAD_MASK};
+use crate::charge::{self, Cells};
+use crate::compile::{Bucket, Compiled};
+use crate::decision::{Cause, Decision, Denied, Outcome};
+use crate::guard::{PENALTY_CELL, whole_ns};
+use crate::limiter::Limiter;
+use crate::sync::{Fault, is_broken};
+use line::{Bell, Moment, Shard, Spot, Word};
+use std::fmt;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// A cost that has been booked for a moment, now or later: by [`Limiter::reserve`].
+///
+/// The moment comes by itself; whoever holds the reservation waits for it ([`wait`](Self::wait)), does the work,
+/// and says what it came to ([`commit`](Self::commit)). Dropped or [cancelled](Self::cancel), it hands back what
+/// it still holds up, as if it had never come, and everybody who booked later moves up.
+///
+/// In the bound of the rule a reservation counts at its moment, however much later the work is done.
+#[must_use = "a reservation that is dropped is cancelled"]
+pub struct Reservation<'a> {
+    limiter: &'a Limiter,
+    hash: u64,
+    cost: u64,
+    decision: Decision,
+    held: Held<'a>,
+}
+
+/// What a reservation has to give back.
+enum Held<'a> {
+    Nothing,
+    /// Booked on the word of a token bucket; without a spot where nothing was written.
+    Booked {
+        compiled: &'a Compiled,
+        bucket: Bucket,
+        charge: Charge,
+        spot: Option<Spot>,
+        /// How often the policy had changed by then.
+        changes: u64,
+    },
+    /// Spent under rules that cannot be booked on.
+    Spent(&'a Compiled),
+}
+
+impl Limiter {
+    /// Books `cost` for `key` at the earliest moment there is, if that is at most `max_wait` from now.
+    ///
+    /// Bookings are served in the order in which they are made, and nobody else comes between: what is booked
+    /// is spent, for [`try_acquire`](Self::try_acquire) too. When somebody gives up, those who booked later move
+    /// up. But what is [refunded](Self::refund) or [reset](Self::reset) is there for those who come next: whoever
+    /// has booked keeps its moment.
+    ///
+    /// Only a policy of one token bucket can be booked ahead. Under any other, a reservation is made if it fits
+    /// now, and never has to wait; what it hands back is the newest of what was spent, as by
+    /// [`refund`](Self::refund).
+    ///
+    /// A reservation takes a lock when it is made and when it ends, which it shares with a 64th of the keys, and
+    /// only with those who reserve or wait. `try_acquire` and its like never take it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::builder().policy("10/s burst 10").clock(clock).build()?;
+    /// let second = Duration::from_secs(1);
+    /// let first = limiter.reserve("tenant", 10, second)?;
+    /// let second_one = limiter.reserve("tenant", 5, second)?;
+    /// let third = limiter.reserve("tenant", 5, second)?;
+    /// assert_eq!(third.wait(), second);
+    /// assert!(limiter.reserve("tenant", 1, second).is_err());
+    ///
+    /// // The first used only half of what it asked for, the second nothing: the third may go at once.
+    /// first.commit(5);
+    /// second_one.cancel();
+    /// assert!(third.is_due());
+    /// # let _ = hand;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], and nothing spent, if it would have to wait longer, if it costs more than the rule ever admits
+    /// at once, or if a list or a lockout says so. [`Denied::retry_after`] is the time after which it would not
+    /// have to wait.
+    pub fn reserve<K: Hash + ?Sized>(
+        &self,
+        key: &K,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Result<Reservation<'_>, Denied> {
+        let hash = self.hasher.hash_one(key);
+        let reserved = Reservation::make(self, hash, cost, whole_ns(max_wait), None);
+        if let Ok(reservation) = &reserved {
+            self.watch.note(0, &reservation.decision);
+        }
+        reserved.or_else(|decision| {
+            self.note_final(hash, decision);
+            // Never allowed here, so that the reservation is never made of it.
+            decision.into_result().map(|decision| Reservation::free(self, hash, cost, decision))
+        })
+    }
+
+    /// Spends under the policy in force, with everything that has a say but lockouts yet to come: a refusal is
+    /// not counted here, because whoever waits is refused again and again.
+    fn ask(&self, hash: u64, cost: u64) -> Decision {
+        let cells = self.cells_of(hash);
+        let now_ns = self.clock.now_ns();
+        let above = self.above_rules(&cells, now_ns, cost);
+        above.unwrap_or_else(|| charge::acquire_at(self.compiled(0), &cells, now_ns, cost))
+    }
+
+    /// Notes a decision that is final, and counts it where it is a refusal.
+    fn note_final(&self, hash: u64, decision: Decision) {
+        self.watch.note(0, &decision);
+        if let (Some(penalty), Outcome::Denied, Cause::Rule) =
+            (&self.penalty, decision.outcome(), decision.cause())
+        {
+            charge::strike(penalty, &self.cells_of(hash), PENALTY_CELL);
+        }
+    }
+}
+
+impl<'a> Reservation<'a> {
+    fn free(limiter: &'a Limiter, hash: u64, cost: u64, decision: Decision) -> Self {
+        Self { limiter, hash, cost, decision, held: Held::Nothing }
+    }
+
+    fn make(
+        limiter: &'a Limiter,
+        hash: u64,
+        cost: u64,
+        wait_ns_max: u64,
+        bell: Option<Bell>,
+    ) -> Result<Self, Decision> {
+        let cells = limiter.cells_of(hash);
+        let now_ns = limiter.clock.now_ns();
+        if let Some(verdict) = limiter.above_rules(&cells, now_ns, cost) {
+            return if verdict.is_allowed() {
+                Ok(Self::free(limiter, hash, cost, verdict))
+            } else {
+                Err(verdict)
+            };
+        }
+        let changes = limiter.policies.changes();
+        let compiled = limiter.compiled(0);
+        match compiled.only_bucket {
+            Some(bucket) if cost.wrapping_sub(1) < bucket.plan.burst => {
+                Self::book(limiter, hash, cost, wait_ns_max, bell, compiled, bucket)
+            }
+            bucket => {
+                let decision = charge::acquire_at(compiled, &cells, now_ns, cost);
+                if decision.is_denied() {
+                    return Err(decision);
+                }
+                let held = match bucket {
+                    // A cost of nothing, which may turn out to be more.
+                    Some(bucket) => {
+                        let charge = Charge { uncounted: true, ..Charge::default() };
+                        Held::Booked { compiled, bucket, charge, spot: None, changes }
+                    }
+                    None => Held::Spent(compiled),
+                };
+                Ok(Self { limiter, hash, cost, decision, held })
+            }
+        }
+    }
+
+    fn book(
+        limiter: &'a Limiter,
+        hash: u64,
+        cost: u64,
+        wait_ns_max: u64,
+        bell: Option<Bell>,
+        compiled: &'a Compiled,
+        bucket: Bucket,
+    ) -> Result<Self, Decision> {
+        // Should another policy be in force by now, nothing of this can be undone.
+        let changes = limiter.policies.changes();
+        let is_in_force = std::ptr::eq(limiter.compiled(0), compiled);
+        let changes = if is_in_force { changes } else { u64::MAX };
+        let cells = limiter.cells_of(hash);
+        let word = Word { hash, cell: bucket.cell };
+        // Booked under the lock, so that the order in the line is the order on the word.
+        let (decision, charge, spot) = limiter.line.with(hash, |shard, bells| {
+            let now_ns = limiter.clock.now_ns();
+            shard.begin_due(word, now_ns, bells);
+            shard.tell_next(word, bells);
+            let (decision, charge, wait_ns) = charge::book(&bucket, &cells, now_ns, cost, wait_ns_max)?;
+            let spot = match wait_ns {
+                _ if charge.uncounted => None,
+                0 => Some(shard.begin(word)),
+                _ => Some(shard.join(
+                    word,
+                    moment_of(&bucket, charge),
+                    cost * bucket.plan.interval_units,
+                    bell,
+                )),
+            };
+            Ok((decision, charge, spot))
+        })?;
+        Ok(Self {
+            limiter,
+            hash,
+            cost,
+            decision,
+            held: Held::Booked { compiled, bucket, charge, spot, changes },
+        })
+    }
+
+    fn spot(&self) -> Option<Spot> {
+        match self.held {
+            Held::Booked { spot, .. } => spot,
+            _ => None,
+        }
+    }
+
+    /// Does something to the line this stands in, at a time that is read there.
+    fn in_line<R>(&self, spot: Spot, act: impl FnOnce(&mut Shard, u64) -> R) -> R {
+        self.limiter.line.with(spot.word.hash, |shard, bells| {
+            let now_ns = self.limiter.clock.now_ns();
+            shard.begin_due(spot.word, now_ns, bells);
+            shard.tell_next(spot.word, bells);
+            act(shard, now_ns)
+        })
+    }
+
+    /// How long until its moment: nothing once that has come, and less than before when somebody who booked
+    /// earlier has given up. Takes a step for each of those who still wait before it.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        let Some(spot) = self.spot() else { return Duration::ZERO };
+        let wait_ns = self.in_line(spot, |shard, now_ns| {
+            shard.moment_ns(spot).map_or(0, |moment_ns| moment_ns.saturating_sub(now_ns))
+        });
+        Duration::from_nanos(wait_ns)
+    }
+
+    /// Whether its moment has come.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.wait().is_zero()
+    }
+
+    /// The decision by which it was made: what is left after it, and under which rule.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Settles what the work has cost in the end.
+    ///
+    /// If that is less than was reserved, the difference goes back, as far as it has not come back by itself, and
+    /// those who booked later move up. If it is more, the extra is spent at once whether it fits or not: as a
+    /// debt, which those who come later wait for and those who have booked do not. It is limited by what a word
+    /// can hold, 208 days at slow rates. Under a policy that cannot be booked ahead, as much of the extra is
+    /// spent as fits.
+    ///
+    /// A reservation may be settled before its moment; what it keeps counts at its moment all the same, and that
+    /// may still move up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let (clock, hand) = tollgate::Clock::manual();
+    /// let limiter = tollgate::Limiter::builder().policy("100/s").clock(clock).build()?;
+    /// limiter.reserve("tenant", 50, Duration::ZERO)?.commit(20);
+    /// assert_eq!(limiter.peek("tenant").remaining(), 80);
+    /// limiter.reserve("tenant", 50, Duration::ZERO)?.commit(130);
+    /// assert_eq!(limiter.peek("tenant").retry_after(), Some(Duration::from_millis(510)));
+    /// # let _ = hand;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit(mut self, actual: u64) {
+        self.settle(actual);
+    }
+
+    /// Gives up: hands back what it still holds up, as dropping it does.
+    pub fn cancel(self) {}
+
+    fn settle(&mut self, actual: u64) {
+        let cells = self.limiter.cells_of(self.hash);
+        let (back, extra) = (self.cost.saturating_sub(actual), actual.saturating_sub(self.cost));
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => {}
+            Held::Spent(compiled) => {
+                if back > 0 {
+                    charge::refund(compiled, &cells, back);
+                }
+                if extra > 0 && charge::acquire_at(compiled, &cells, cells.now_ns(), extra).is_denied() {
+                    let fits = charge::peek(compiled, &cells, cells.now_ns(), 0).remaining();
+                    let _ = charge::acquire_at(compiled, &cells, cells.now_ns(), fits.min(extra));
+                }
+            }
+            Held::Booked { compiled, bucket, charge, spot, changes } => {
+                if let Some(spot) = spot {
+                    // Outside the lock: the last of a bell may be the last of whatever it wakes.
+                    drop(self.leave(spot, compiled, &bucket, (charge, changes), back));
+                }
+                if extra > 0 {
+                    spend_beyond(&bucket, &cells, extra);
+                }
+            }
+        }
+    }
+
+    /// Leaves the line and gives back.
+    fn leave(
+        &self,
+        spot: Spot,
+        compiled: &Compiled,
+        bucket: &Bucket,
+        (charge, changes): (Charge, u64),
+        back: u64,
+    ) -> Option<Bell> {
+        let cells = self.limiter.cells_of(self.hash);
+        self.limiter.line.with(spot.word.hash, |shard, bells| {
+            let bell = shard.unhook(spot);
+            shard.begin_due(spot.word, cells.now_ns(), bells);
+            let moved_up = shard.end(spot);
+            // Under another policy nobody knows what the word would be without it.
+            if back > 0 && self.limiter.policies.changes() == changes {
+                let word = charge.word.wrapping_sub(moved_up) & PAYLOAD_MASK;
+                let charge = Charge { word, ..charge };
+                if !is_broken(Fault::NoHandBack) {
+                    charge::unbook(compiled, &cells, back, charge);
+                }
+                // By a later time than the word was moved by: those behind move up by no more than it was.
+                let held_up = ahead_units(bucket, word, cells.now_ns());
+                let units = held_up.min(back * bucket.plan.interval_units);
+                shard.move_up(spot, units);
+            }
+            shard.begin_due(spot.word, cells.now_ns(), bells);
+            shard.tell_next(spot.word, bells);
+            bell
+        })
+    }
+
+    /// What a sleeper that has woken has to do.
+    fn awoken(&self, bell: Bell) -> Turn {
+        let Some(spot) = self.spot() else { return Turn::Now };
+        let limiter = self.limiter;
+        let (turn, _old_bell) = limiter.line.with(spot.word.hash, |shard, bells| {
+            let old_bell = shard.unhook(spot);
+            let now_ns = limiter.clock.now_ns();
+            let first = shard.begin_due(spot.word, now_ns, bells);
+            let turn = match shard.hook(spot, now_ns, bell) {
+                Some(until_ns) => Turn::At(until_ns),
+                None if first.is_some_and(|first| first < spot) => Turn::Next,
+                None => Turn::Now,
+            };
+            shard.tell_next(spot.word, bells);
+            (turn, old_bell)
+        });
+        turn
+    }
+}
+
+/// When somebody who waits may go.
+enum Turn {
+    Now,
+    /// After those who are due too, came before and have just been woken.
+    Next,
+    At(u64),
+}
+
+/// When a booking's moment is: once no more than a whole burst is owed up to it.
+fn moment_of(bucket: &Bucket, charge: Charge) -> Moment {
+    let (plan, unit) = (&bucket.plan, bucket.plan.unit());
+    let owed = ahead_units(bucket, charge.word, charge.at_ns);
+    let wait = i128::from(owed) - i128::from(plan.burst * plan.interval_units);
+    Moment { units: (i128::from(charge.at_ns) << unit) + wait, unit }
+}
+
+/// How far ahead of a time a word is.
+fn ahead_units(bucket: &Bucket, word: u64, now_ns: u64) -> u64 {
+    let ahead = word.wrapping_sub(now_ns << bucket.plan.unit()) & PAYLOAD_MASK;
+    if ahead >> (PAYLOAD_BITS - 1) == 0 { ahead } else { 0 }
+}
+
+/// Spends what has been used already, as far as a word can say.
+fn spend_beyond(bucket: &Bucket, cells: &impl Cells, extra: u64) {
+    // No more than a word's range at a time, or the product of cost and interval might be too large.
+    let mut left = extra.min((PAYLOAD_MASK >> 2) / bucket.plan.interval_units);
+    let mut part = left;
+    while part > 0 {
+        if charge::book(bucket, cells, cells.now_ns(), part, u64::MAX).is_ok() {
+            left -= part;
+            part = part.min(left);
+        } else {
+            part /= 2;
+        }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.settle(0);
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("cost", &self.cost)
+            .field("decision", &self.decision)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! All rules together: what is left alone, and which rules a request falls under.
+
+use super::path::RequestPath;
+use super::route::{RouteMatch, RouteRule};
+use super::{RulesError, file};
+use std::collections::HashSet;
+use std::path::Path;
+use std::str::FromStr;
+
+const RULES_MAX: usize = 1024;
+const BITS: usize = 64;
+
+/// Rules and exclusions, from a file or from code. See the [module](super) for what they mean.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<RouteRule>,
+    exclusions: Vec<RouteMatch>,
+}
+
+impl RuleSet {
+    /// These rules, and nothing excluded.
+    ///
+    /// # Errors
+    ///
+    /// A rule that is not right, two rules of one name, or more than 1024 rules.
+    pub fn new(rules: impl IntoIterator<Item = RouteRule>) -> Result<Self, RulesError> {
+        let mut set = Self::default();
+        for rule in rules {
+            set.push(rule.finished()?)?;
+        }
+        Ok(set)
+    }
+
+    pub(super) fn push(&mut self, rule: RouteRule) -> Result<(), RulesError> {
+        if self.rules.len() == RULES_MAX {
+            return Err(RulesError::new(format!("there are at most {RULES_MAX} rules")));
+        }
+        if self.rules.iter().any(|known| known.name() == rule.name()) {
+            return Err(RulesError::new(format!("there are two rules of the name `{}`", rule.name())));
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// Reads a file of at most 1 MiB.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, and whatever is wrong in it: the error names file, line and column.
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
+        file::read(path.as_ref())
+    }
+
+    /// The same set with these requests left alone.
+    #[must_use]
+    pub fn excluding(mut self, exclusion: RouteMatch) -> Self {
+        self.exclusions.push(exclusion);
+        self
+    }
+
+    /// The rules, in the order of the file.
+    pub fn rules(&self) -> &[RouteRule] {
+        &self.rules
+    }
+
+    /// What is left alone.
+    #[must_use]
+    pub fn exclusions(&self) -> &[RouteMatch] {
+        &self.exclusions
+    }
+
+    /// Whether a request is left alone. Only a [plain](RequestPath::is_plain) path can be: what could be read
+    /// in another way might reach another route.
+    #[must_use]
+    pub fn excludes(&self, method: &str, path: &RequestPath<'_>) -> bool {
+        path.is_plain() && self.exclusions.iter().any(|exclusion| exclusion.matches(method, path))
+    }
+
+    /// The rules that a request falls under, in the order of the file: none if it is excluded, else all that
+    /// match, and those for [otherwise](RouteRule::otherwise) unless another one matches: for a path that can be read
+    /// in several ways, unless each of them has another one.
+    ///
+    /// The method is as it was sent, in upper case.
+    pub fn matches(&self, method: &str, path: &str) -> Matches<'_> {
+        self.matches_path(method, &RequestPath::new(path))
+    }
+
+    /// The same for a path that is at hand.
+    pub fn matches_path(&self, method: &str, path: &RequestPath<'_>) -> Matches<'_> {
+        let mut matches = Matches::none(self);
+        if self.excludes(method, path) {
+            return matches;
+        }
+        let (mut is_ruled, mut has_otherwise) = (false, false);
+        for (index, rule) in self.rules.iter().enumerate() {
+            if rule.matching().matches(method, path) {
+                matches.set(index, true);
+                has_otherwise |= rule.is_otherwise();
+                is_ruled |= !rule.is_otherwise() && !rule.is_shadow();
+            }
+        }
+        if is_ruled && has_otherwise && self.rules_every_reading(method, path) {
+            for (index, rule) in self.rules.iter().enumerate() {
+                if rule.is_otherwise() {
+                    matches.set(index, false);
+                }
+            }
+        }
+        matches
+    }
+
+    /// Whether there is a rule of its own for each way to read the path. A router may read a path that has several in
+    /// a way that has none.
+    fn rules_every_reading(&self, method: &str, path: &RequestPath<'_>) -> bool {
+        let ruling = || self.rules.iter().filter(|rule| !rule.is_otherwise() && !rule.is_shadow());
+        path.is_plain()
+            || path.readings().all(|reading| ruling().any(|rule| rule.matching().reads(method, reading)))
+    }
+
+    /// The names of all keys that the program has to provide: `user` for `custom:user`.
+    pub fn custom_keys(&self) -> impl Iterator<Item = &str> {
+        let mut known = HashSet::new();
+        let parts = self.rules.iter().flat_map(|rule| rule.key_of().parts());
+        let names = parts.filter_map(|part| match part {
+            super::KeyPart::Custom(name) => Some(&**name),
+            _ => None,
+        });
+        names.filter(move |name| known.insert(*name))
+    }
+}
+
+impl FromStr for RuleSet {
+    type Err = RulesError;
+
+    fn from_str(text: &str) -> Result<Self, RulesError> {
+        file::parse(text)
+    }
+}
+
+/// The rules that a request falls under: an iterator over them.
+#[derive(Clone, Debug)]
+pub struct Matches<'a> {
+    set: &'a RuleSet,
+    first: u64,
+    /// For the rules from the 65th on.
+    more: Vec<u64>,
+}
+
+impl<'a> Matches<'a> {
+    fn none(set: &'a RuleSet) -> Self {
+        let words = set.rules.len().saturating_sub(1) / BITS;
+        Self { set, first: 0, more: vec![0; words] }
+    }
+
+    fn set(&mut self, index: usize, applies: bool) {
+        let word = match index / BITS {
+            0 => &mut self.first,
+            word => &mut self.more[word - 1],
+        };
+        let bit = 1 << (index % BITS);
+        *word = if applies { *word | bit } else { *word & !bit };
+    }
+
+    /// The next rule's place in [`RuleSet::rules`].
+    pub fn next_index(&mut self) -> Option<usize> {
+        let words = std::iter::once(&mut self.first).chain(&mut self.more);
+        for (number, word) in words.enumerate() {
+            if *word != 0 {
+                let index = number * BITS + word.trailing_zeros() as usize;
+                *word &= *word - 1;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// How many are left.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.more.iter().chain([&self.first]).map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> Iterator for Matches<'a> {
+    type Item = &'a RouteRule;
+
+    fn next(&mut self) -> Option<&'a RouteRule> {
+        self.next_index().map(|index| &self.set.rules[index])
+    }
+}

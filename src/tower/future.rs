@@ -1,0 +1,104 @@
+//! The response on its way: the service's own with the limit's headers, or a refusal that is there already.
+
+use super::headers::HeaderStyle;
+use super::live::Answer;
+use super::meter::Meter;
+use super::settle::{Charge, ResponseHead};
+use http::Response;
+use pin_project_lite::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+pin_project! {
+    /// The future of a [`RateLimit`](super::RateLimit).
+    pub struct ResponseFuture<F, B> {
+        #[pin]
+        state: State<F, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<F, B> {
+        Passing { #[pin] future: F, after: After },
+        Refused { response: Option<Response<B>> },
+    }
+}
+
+/// What is to be done once there is a response.
+pub(super) struct After {
+    pub(super) answer: Option<Answer>,
+    pub(super) style: HeaderStyle,
+    pub(super) charges: Vec<Charge>,
+}
+
+impl After {
+    fn finish<B: http_body::Body>(&mut self, response: &mut Response<B>) {
+        if let Some(answer) = &self.answer {
+            self.style.write(response.headers_mut(), &answer.decision, answer.policy.as_ref());
+        }
+        if !self.charges.is_empty() {
+            self.settle(response);
+        }
+    }
+
+    #[cold]
+    fn settle<B: http_body::Body>(&mut self, response: &mut Response<B>) {
+        let head = ResponseHead {
+            status: response.status(),
+            headers: response.headers(),
+            body_bytes: response.body().size_hint().exact(),
+        };
+        self.charges.retain(|charge| charge.settle(&head));
+        if !self.charges.is_empty() {
+            let extensions = response.extensions_mut();
+            let inner = extensions.remove::<Meter>();
+            extensions.insert(Meter::new(std::mem::take(&mut self.charges)).and(inner));
+        }
+    }
+}
+
+impl<F, B> ResponseFuture<F, B> {
+    pub(super) fn passing(future: F, after: After) -> Self {
+        Self { state: State::Passing { future, after } }
+    }
+
+    pub(super) fn refusing(response: Response<B>) -> Self {
+        Self { state: State::Refused { response: Some(response) } }
+    }
+}
+
+impl<F, B, E> Future for ResponseFuture<F, B>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: http_body::Body,
+{
+    type Output = Result<Response<B>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProjection::Passing { future, after } => {
+                let mut response = ready!(future.poll(context))?;
+                after.finish(&mut response);
+                Poll::Ready(Ok(response))
+            }
+            StateProjection::Refused { response } => match response.take() {
+                Some(response) => Poll::Ready(Ok(response)),
+                // Polled after it was done, which nobody may.
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<F, B> fmt::Debug for ResponseFuture<F, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Passing { .. } => "passing",
+            State::Refused { .. } => "refused",
+        };
+        f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! What a request is decided by: everything but its body.
+
+use super::builder::CustomKey;
+use crate::rules::{KeySource, RequestPath};
+use http::{Extensions, HeaderMap, Method, Uri};
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+/// A request without its body, and the client's address.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'a> {
+    pub(super) method: &'a Method,
+    pub(super) uri: &'a Uri,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) extensions: &'a Extensions,
+    pub(super) client_ip: Option<IpAddr>,
+}
+
+impl<'a> RequestHead<'a> {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'a Method {
+        self.method
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn uri(&self) -> &'a Uri {
+        self.uri
+    }
+
+    /// The headers.
+    #[must_use]
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What the server and outer layers have put beside the request: who it is from, above all.
+    #[must_use]
+    pub fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+
+    /// The client's address by [`ClientIp`](super::ClientIp).
+    #[must_use]
+    pub fn client_ip(&self) -> Option<IpAddr> {
+        self.client_ip
+    }
+}
+
+/// A request as keys ask for it.
+pub(super) struct Keyed<'a> {
+    pub(super) head: &'a RequestHead<'a>,
+    pub(super) path: &'a RequestPath<'a>,
+    pub(super) custom: &'a [CustomKey],
+}
+
+impl KeySource for Keyed<'_> {
+    fn ip(&self) -> Option<IpAddr> {
+        self.head.client_ip
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.head.headers.get(name).map(http::HeaderValue::as_bytes)
+    }
+
+    fn method(&self) -> &str {
+        self.head.method.as_str()
+    }
+
+    fn path(&self) -> &RequestPath<'_> {
+        self.path
+    }
+
+    fn custom(&self, name: &str, hasher: &mut dyn Hasher) -> bool {
+        let known = self.custom.iter().find(|custom| *custom.name == *name);
+        known.is_some_and(|custom| (custom.write)(self.head, hasher))
+    }
+}

@@ -1,0 +1,357 @@
+//! The rules in force: a limiter for each, all or nothing over those that a request falls under.
+
+use super::builder::{MissingKey, Options};
+use super::head::{Keyed, RequestHead};
+use super::layer::Shared;
+use super::settle::{Charge, SettleFn};
+use crate::rules::{KeyPart, Matches, RequestPath, RouteRule, RuleSet, RulesError};
+use crate::{Algorithm, Decision, Limiter, Policy, Tier};
+use http::HeaderValue;
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+/// The rules in force.
+pub(super) struct Live {
+    pub(super) set: RuleSet,
+    gates: Vec<RuleGate>,
+}
+
+/// A rule's limiter, and what responses say of the rule.
+struct RuleGate {
+    limiter: Arc<Limiter>,
+    policy: PolicyText,
+    tiers: Box<[(Box<str>, PolicyText)]>,
+    settle: Option<Arc<SettleFn>>,
+}
+
+/// A policy as responses have it.
+#[derive(Default)]
+struct PolicyText {
+    text: Option<String>,
+    value: Option<HeaderValue>,
+}
+
+/// What is to be told of a request that fell under some rule.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) decision: Decision,
+    pub(super) policy: Option<HeaderValue>,
+}
+
+pub(super) enum Verdict {
+    /// Nothing to tell if it falls under no rule, or only under rules that watch.
+    Pass(Option<Answer>, Vec<Charge>),
+    Refuse(Answer),
+    NoKey,
+}
+
+/// One rule's part in a request.
+struct Ask<'a> {
+    rule: &'a RouteRule,
+    gate: &'a RuleGate,
+    key: u64,
+    cost: u64,
+    tier: Option<Tier<'a>>,
+}
+
+impl Ask<'_> {
+    #[inline]
+    fn acquire(&self) -> Decision {
+        match &self.tier {
+            None => self.gate.limiter.try_acquire_n(&self.key, self.cost),
+            Some(tier) => tier.try_acquire_n(&self.key, self.cost),
+        }
+    }
+
+    fn peek(&self) -> Decision {
+        match &self.tier {
+            None => self.gate.limiter.peek_n(&self.key, self.cost),
+            Some(tier) => tier.peek_n(&self.key, self.cost),
+        }
+    }
+
+    fn refund(&self) {
+        match &self.tier {
+            None => self.gate.limiter.refund(&self.key, self.cost),
+            Some(tier) => tier.refund(&self.key, self.cost),
+        }
+    }
+
+    fn policy(&self) -> &PolicyText {
+        let known = self.tier.and_then(|tier| {
+            self.gate.tiers.iter().find(|(name, _)| **name == *tier.name()).map(|(_, policy)| policy)
+        });
+        known.unwrap_or(&self.gate.policy)
+    }
+
+    fn charge(&self) -> Option<Charge> {
+        let settle = Arc::clone(self.gate.settle.as_ref()?);
+        let limiter = Arc::clone(&self.gate.limiter);
+        let at_ns = limiter.clock.now_ns();
+        let tier = self.tier.map(|tier| Cow::Owned(tier.name().to_owned()));
+        Some(Charge { limiter, key: self.key, cost: self.cost, at_ns, tier, settle })
+    }
+}
+
+impl Live {
+    /// Decides on a request, and spends for it if it passes.
+    pub(super) fn decide(&self, shared: &Shared, head: &RequestHead<'_>) -> Verdict {
+        let path = RequestPath::new(head.uri.path());
+        let mut matches = self.set.matches_path(head.method.as_str(), &path);
+        let Some(first) = matches.next_index() else { return Verdict::Pass(None, Vec::new()) };
+        let options = &shared.options;
+        let tier = options.tier.as_ref().and_then(|tier| tier(head));
+        let cost = options.cost.as_ref().map_or(1, |cost| cost(head));
+        let asker = Asker { live: self, shared, head, path: &path, tier: tier.as_deref(), cost };
+        match asker.ask(first) {
+            Err(NoKey::Refuse) => Verdict::NoKey,
+            Ok(ask) if matches.is_empty() => {
+                let decision = ask.acquire();
+                if decision.is_denied() {
+                    return Verdict::Refuse(Answer { decision, policy: ask.policy().value.clone() });
+                }
+                let answer =
+                    (!ask.rule.is_shadow()).then(|| Answer { decision, policy: ask.policy().value.clone() });
+                Verdict::Pass(answer, ask.charge().into_iter().collect())
+            }
+            first => asker.several(first.ok(), matches),
+        }
+    }
+}
+
+/// Why a rule does not ask.
+enum NoKey {
+    Skip,
+    Refuse,
+}
+
+/// A request in front of the rules.
+struct Asker<'a> {
+    live: &'a Live,
+    shared: &'a Shared,
+    head: &'a RequestHead<'a>,
+    path: &'a RequestPath<'a>,
+    tier: Option<&'a str>,
+    cost: u64,
+}
+
+impl<'a> Asker<'a> {
+    fn ask(&self, index: usize) -> Result<Ask<'a>, NoKey> {
+        let (rule, gate) = (&self.live.set.rules()[index], &self.live.gates[index]);
+        let request = Keyed { head: self.head, path: self.path, custom: &self.shared.options.custom };
+        let mut hasher = self.shared.hasher.build_hasher();
+        let has_key = rule.key_of().write(&request, rule.matching().paths(), &mut hasher);
+        let key = match has_key {
+            true => hasher.finish(),
+            false => self.key_of_nobody(rule)?,
+        };
+        let tier = self.tier.and_then(|name| gate.limiter.tier(name));
+        Ok(Ask { rule, gate, key, cost: self.cost.saturating_mul(rule.cost_of()), tier })
+    }
+
+    #[cold]
+    fn key_of_nobody(&self, rule: &RouteRule) -> Result<u64, NoKey> {
+        self.shared.warn_of_missing_key(rule.name());
+        match self.shared.options.missing {
+            MissingKey::Share => Ok(self.shared.nobody),
+            MissingKey::Allow => Err(NoKey::Skip),
+            // A rule that watches refuses nobody.
+            MissingKey::Deny if rule.is_shadow() => Err(NoKey::Skip),
+            MissingKey::Deny => Err(NoKey::Refuse),
+        }
+    }
+
+    /// All or nothing: a look at all rules first, then each is charged in turn, and a late refusal (somebody else was
+    /// quicker) hands back what the earlier ones took.
+    fn several(&self, first: Option<Ask<'a>>, mut rest: Matches<'_>) -> Verdict {
+        let mut asks = Vec::with_capacity(rest.len() + 1);
+        asks.extend(first);
+        while let Some(index) = rest.next_index() {
+            match self.ask(index) {
+                Ok(ask) => asks.push(ask),
+                Err(NoKey::Skip) => {}
+                Err(NoKey::Refuse) => return Verdict::NoKey,
+            }
+        }
+        let peeks = asks.iter().map(|ask| (ask, ask.peek())).filter(|(_, decision)| decision.is_denied());
+        // The one that takes longest, by the wait it names: whoever names none takes for ever.
+        let longest =
+            peeks.max_by_key(|(_, decision)| (decision.retry_after().is_none(), decision.retry_after()));
+        let answer = |decision| Answer { decision, policy: self.policies(&asks) };
+        if let Some((ask, _)) = longest {
+            // Decided for good: if it fits after all, the others have to be asked again.
+            let decision = ask.acquire();
+            if decision.is_denied() {
+                return Verdict::Refuse(answer(decision));
+            }
+            ask.refund();
+        }
+        let mut binding: Option<Decision> = None;
+        for (number, ask) in asks.iter().enumerate() {
+            let decision = ask.acquire();
+            if decision.is_denied() {
+                asks[..number].iter().for_each(Ask::refund);
+                return Verdict::Refuse(answer(decision));
+            }
+            let binds_more = binding.is_none_or(|other| decision.remaining() < other.remaining());
+            if !ask.rule.is_shadow() && binds_more {
+                binding = Some(decision);
+            }
+        }
+        Verdict::Pass(binding.map(answer), asks.iter().filter_map(Ask::charge).collect())
+    }
+
+    /// What responses say of all rules together.
+    fn policies(&self, asks: &[Ask<'_>]) -> Option<HeaderValue> {
+        let mut texts = asks.iter().map(Ask::policy).filter(|policy| policy.text.is_some());
+        let first = texts.next()?;
+        let mut joined = String::new();
+        for policy in texts {
+            if joined.is_empty() {
+                joined.push_str(first.text.as_deref()?);
+            }
+            joined.push_str(", ");
+            joined.push_str(policy.text.as_deref()?);
+        }
+        if joined.is_empty() { first.value.clone() } else { HeaderValue::try_from(joined).ok() }
+    }
+}
+
+impl Live {
+    /// Puts the program's own rules and those of a file in force. Limiters of rules that were in force before are
+    /// kept with all that was spent, if name, key and room are the same; only their policies change.
+    ///
+    /// Nothing changes on an error.
+    pub(super) fn build(
+        options: &Options,
+        file: &RuleSet,
+        before: Option<&Self>,
+    ) -> Result<Self, RulesError> {
+        let set = joined(&options.own, file)?;
+        check(options, &set)?;
+        let mut kept = Vec::new();
+        let mut gates = Vec::with_capacity(set.rules().len());
+        for (index, rule) in set.rules().iter().enumerate() {
+            let limiter = match before.and_then(|live| live.limiter_for(rule)) {
+                Some(limiter) => {
+                    kept.push(index);
+                    Arc::clone(limiter)
+                }
+                None => Arc::new(new_limiter(options, rule)?),
+            };
+            gates.push(RuleGate::new(options, rule, limiter));
+        }
+        let mut live = Self { set, gates };
+        // Last, for this is seen at once.
+        if let Err(error) = live.adopt_limiters(options, &kept) {
+            if let Some(before) = before {
+                before.set.rules().iter().zip(&before.gates).for_each(|(rule, gate)| {
+                    // It was in force a moment ago.
+                    let _ = adopt(&gate.limiter, rule);
+                });
+            }
+            return Err(error);
+        }
+        Ok(live)
+    }
+
+    /// Changes the policies of limiters that have been at work. One that has had too many of them begins anew.
+    fn adopt_limiters(&mut self, options: &Options, kept: &[usize]) -> Result<(), RulesError> {
+        for &index in kept {
+            let (rule, gate) = (&self.set.rules()[index], &mut self.gates[index]);
+            if adopt(&gate.limiter, rule).is_err() {
+                gate.limiter = Arc::new(new_limiter(options, rule)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn limiter_for(&self, rule: &RouteRule) -> Option<&Arc<Limiter>> {
+        let index = self.set.rules().iter().position(|known| known.name() == rule.name())?;
+        self.set.rules()[index].shares_state_with(rule).then(|| &self.gates[index].limiter)
+    }
+
+    pub(super) fn limiter(&self, rule: &str) -> Option<&Arc<Limiter>> {
+        let index = self.set.rules().iter().position(|known| known.name() == rule)?;
+        Some(&self.gates[index].limiter)
+    }
+}
+
+impl RuleGate {
+    fn new(options: &Options, rule: &RouteRule, limiter: Arc<Limiter>) -> Self {
+        let text = |policy: &Policy| {
+            let text = options.style.policy(policy);
+            let value = text.as_deref().and_then(|text| HeaderValue::from_str(text).ok());
+            PolicyText { text, value }
+        };
+        let settle = options.settle.iter().find(|(name, _)| **name == *rule.name());
+        Self {
+            limiter,
+            policy: rule.limit().map(text).unwrap_or_default(),
+            tiers: rule.tiers().map(|(name, policy)| (name.into(), text(policy))).collect(),
+            settle: settle.map(|(_, settle)| Arc::clone(settle)),
+        }
+    }
+}
+
+fn joined(own: &RuleSet, file: &RuleSet) -> Result<RuleSet, RulesError> {
+    let mut set = RuleSet::new(own.rules().iter().chain(file.rules()).cloned())?;
+    for exclusion in own.exclusions().iter().chain(file.exclusions()) {
+        set = set.excluding(exclusion.clone());
+    }
+    Ok(set)
+}
+
+fn check(options: &Options, set: &RuleSet) -> Result<(), RulesError> {
+    let unknown = set.custom_keys().find(|key| options.custom.iter().all(|custom| *custom.name != **key));
+    if let Some(key) = unknown {
+        let part = KeyPart::Custom(key.into());
+        return Err(RulesError::new(format!(
+            "the key `{part}` is not known: give the layer `key_by(\"{key}\", …)`"
+        )));
+    }
+    for (name, _) in &options.settle {
+        if set.rules().iter().all(|rule| rule.name() != &**name) {
+            return Err(RulesError::new(format!(
+                "the program settles the charges of rule `{name}`, which is not among the rules"
+            )));
+        }
+    }
+    for rule in set.rules() {
+        let policies = rule.limit().into_iter().chain(rule.tiers().map(|(_, policy)| policy));
+        if policies.flat_map(Policy::rules).any(|limit| limit.algorithm() == Algorithm::InFlight) {
+            return Err(RulesError::new(format!(
+                "rule `{}`: a limit of so many `at once` needs to know when a request ends, which a layer does not; \
+                 use `Limiter::try_start` in the handler",
+                rule.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn new_limiter(options: &Options, rule: &RouteRule) -> Result<Limiter, RulesError> {
+    let mut builder = rule.limiter().named(rule.name()).count_decisions(options.count_decisions);
+    #[cfg(feature = "tracing")]
+    {
+        builder = builder.trace_refusals(options.trace_one_in);
+    }
+    if let Some(clock) = &options.clock {
+        builder = builder.clock(clock.clone());
+    }
+    builder.build().map_err(|error| RulesError::new(format!("rule `{}`: {error}", rule.name())))
+}
+
+/// Puts a rule's limits in force on a limiter that has been at work.
+fn adopt(limiter: &Limiter, rule: &RouteRule) -> Result<(), crate::Error> {
+    if let Ok(policy) = rule.limit() {
+        limiter.set_policy(policy.clone())?;
+    }
+    for (name, policy) in rule.tiers() {
+        if let Some(tier) = limiter.tier(name) {
+            tier.set_policy(policy.clone())?;
+        }
+    }
+    Ok(())
+}

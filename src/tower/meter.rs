@@ -1,0 +1,178 @@
+//! Counting the bytes of a response as they are sent.
+
+use super::settle::Charge;
+use crate::sync::unmodelled::{AtomicU64, Ordering::Relaxed};
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Who pays for the bytes of a response: found among its extensions, where
+/// [`Settle::BytesSent`](super::Settle::BytesSent) was said of a body whose length nobody knows beforehand.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    payers: Vec<Arc<Payer>>,
+}
+
+/// One charge, and how much of what was taken for it before the call is not yet used up.
+#[derive(Debug)]
+struct Payer {
+    charge: Charge,
+    prepaid: AtomicU64,
+}
+
+impl Payer {
+    fn pay(&self, bytes: u64) {
+        // Relaxed: the number stands for itself, and each unit of it is taken once.
+        let before = self.prepaid.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(bytes)));
+        let prepaid = before.unwrap_or_else(|left| left);
+        if let Some(extra @ 1..) = bytes.checked_sub(prepaid) {
+            self.charge.spend(extra);
+        }
+    }
+}
+
+impl Meter {
+    pub(super) fn new(charges: Vec<Charge>) -> Self {
+        let payer = |charge: Charge| Arc::new(Payer { prepaid: AtomicU64::new(charge.cost), charge });
+        Self { payers: charges.into_iter().map(payer).collect() }
+    }
+
+    /// The same with those who pay by another layer.
+    pub(super) fn and(mut self, other: Option<Self>) -> Self {
+        self.payers.extend(other.into_iter().flat_map(|meter| meter.payers));
+        self
+    }
+
+    /// So many more bytes were sent. The first of them are covered by what was taken before the call.
+    pub fn add(&self, bytes: u64) {
+        if bytes > 0 {
+            self.payers.iter().for_each(|payer| payer.pay(bytes));
+        }
+    }
+
+    /// No more bytes are sent: what was taken before the call and not used up is given back.
+    pub fn finish(&self) {
+        for payer in &self.payers {
+            // Relaxed: as above.
+            payer.charge.give_back(payer.prepaid.swap(0, Relaxed));
+        }
+    }
+}
+
+/// A meter that ends with the body that it belongs to.
+#[derive(Debug)]
+struct Running(Meter);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// Counts the bytes of responses for those who pay for them: put it around a
+/// [`RateLimitLayer`](super::RateLimitLayer).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MeterBytesLayer;
+
+impl<S> Layer<S> for MeterBytesLayer {
+    type Service = MeterBytes<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        MeterBytes { inner }
+    }
+}
+
+/// A service behind a [`MeterBytesLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct MeterBytes<S> {
+    inner: S,
+}
+
+impl<S, Q, B> Service<Request<Q>> for MeterBytes<S>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+{
+    type Response = Response<MeteredBody<B>>;
+    type Error = S::Error;
+    type Future = MeteredFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        MeteredFuture { future: self.inner.call(request) }
+    }
+}
+
+pin_project! {
+    /// The future of a [`MeterBytes`].
+    pub struct MeteredFuture<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F, B, E> Future for MeteredFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<MeteredBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = ready!(self.project().future.poll(context))?;
+        // Taken out: whoever counts further outside must not count the same bytes again.
+        let meter = response.extensions_mut().remove::<Meter>().map(Running);
+        Poll::Ready(Ok(response.map(|body| MeteredBody { body, meter })))
+    }
+}
+
+impl<F> fmt::Debug for MeteredFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MeteredFuture").finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// A body whose bytes are paid for as they are sent, if anybody has to.
+    #[derive(Debug)]
+    pub struct MeteredBody<B> {
+        #[pin]
+        body: B,
+        meter: Option<Running>,
+    }
+}
+
+impl<B: Body> Body for MeteredBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let frame = ready!(this.body.poll_frame(context));
+        if let (Some(meter), Some(Ok(frame))) = (this.meter, &frame) {
+            if let Some(data) = frame.data_ref() {
+                meter.0.add(bytes::Buf::remaining(data) as u64);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,74 @@
+//! The service: decides in `call`, and passes everything else through.
+
+use super::future::{After, ResponseFuture};
+use super::layer::Shared;
+use super::live::{Answer, Verdict};
+use super::refusal::{Refusal, Respond};
+use http::{Request, Response};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tower_service::Service;
+
+/// A service behind a [`RateLimitLayer`](super::RateLimitLayer).
+#[derive(Clone)]
+pub struct RateLimit<S, R> {
+    pub(super) inner: S,
+    pub(super) shared: Arc<Shared>,
+    pub(super) respond: R,
+}
+
+impl<S, R> RateLimit<S, R> {
+    /// The service inside.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service inside, which may be changed.
+    pub fn inner_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+}
+
+impl<S, R, Q, B> Service<Request<Q>> for RateLimit<S, R>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    R: Respond<B>,
+    B: http_body::Body,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let head = self.shared.head(&request);
+        let verdict = self.shared.live.load().decide(&self.shared, &head);
+        let refused = match verdict {
+            Verdict::Pass(answer, charges) => {
+                let options = &self.shared.options;
+                let answer = answer.filter(|_| !options.silent_when_allowed);
+                let after = After { answer, style: options.style, charges };
+                return ResponseFuture::passing(self.inner.call(request), after);
+            }
+            Verdict::Refuse(answer) => Some(answer),
+            Verdict::NoKey => None,
+        };
+        let refusal = Refusal { head: &head, decision: refused.as_ref().map(|answer| answer.decision) };
+        let mut response = self.respond.respond(&refusal);
+        refusal.write_retry_after(&mut response);
+        if let Some(Answer { decision, policy }) = refused {
+            self.shared.options.style.write(response.headers_mut(), &decision, policy.as_ref());
+        }
+        ResponseFuture::refusing(response)
+    }
+}
+
+impl<S: fmt::Debug, R> fmt::Debug for RateLimit<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Charges that depend on the response: taken before the call, settled after it.
+
+use crate::Limiter;
+use http::{HeaderMap, StatusCode};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of a request's charge, once its response is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settle {
+    /// It stays as it is.
+    Keep,
+    /// It is given back, as far as it still counts by then.
+    Refund,
+    /// The request has cost so much: less is given back, more is spent. A single token bucket takes it as a debt
+    /// that later requests wait for; other policies, and tiers, as much of it as fits.
+    Cost(u64),
+    /// The request has cost as many as its body has bytes. If nobody knows that beforehand, they are counted as
+    /// they are sent, by a [`MeterBytesLayer`](super::MeterBytesLayer) around the layer.
+    BytesSent,
+}
+
+/// A response without its body.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead<'a> {
+    pub(super) status: StatusCode,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body_bytes: Option<u64>,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The headers.
+    #[must_use]
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// How long the body is, if that is known before it is sent.
+    #[must_use]
+    pub fn body_bytes(&self) -> Option<u64> {
+        self.body_bytes
+    }
+
+    /// Whether the request was served: neither an error of HTTP nor, in the headers, one of gRPC.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        let grpc = self.headers.get("grpc-status").is_none_or(|status| status == "0");
+        grpc && !self.status.is_client_error() && !self.status.is_server_error()
+    }
+}
+
+pub(super) type SettleFn = dyn Fn(&ResponseHead<'_>) -> Settle + Send + Sync;
+
+/// What was taken for a request whose response has a say.
+#[derive(Clone)]
+pub(super) struct Charge {
+    pub(super) limiter: Arc<Limiter>,
+    pub(super) key: u64,
+    pub(super) cost: u64,
+    /// A time that was read right after the cost was taken.
+    pub(super) at_ns: u64,
+    pub(super) tier: Option<Cow<'static, str>>,
+    pub(super) settle: Arc<SettleFn>,
+}
+
+impl Charge {
+    /// Settles by the response; whether its bytes are still to be counted.
+    pub(super) fn settle(&self, response: &ResponseHead<'_>) -> bool {
+        match ((self.settle)(response), response.body_bytes) {
+            (Settle::Keep, _) => {}
+            (Settle::Refund, _) => self.settle_at(0),
+            (Settle::Cost(actual), _) | (Settle::BytesSent, Some(actual)) => self.settle_at(actual),
+            (Settle::BytesSent, None) => return true,
+        }
+        false
+    }
+
+    fn settle_at(&self, actual: u64) {
+        match actual.checked_sub(self.cost) {
+            Some(0) => {}
+            Some(extra) => self.spend(extra),
+            None => self.give_back(self.cost - actual),
+        }
+    }
+
+    /// A response may be long in coming: only what this request took is given back, and only while it counts.
+    pub(super) fn give_back(&self, left: u64) {
+        if left > 0 {
+            self.limiter.undo(self.key, self.tier.as_deref(), left, self.cost, self.at_ns);
+        }
+    }
+
+    /// Spends whether it fits or not, as far as the policy can.
+    pub(super) fn spend(&self, extra: u64) {
+        if let Some(tier) = self.tier.as_deref().and_then(|tier| self.limiter.tier(tier)) {
+            if tier.try_acquire_n(&self.key, extra).is_denied() {
+                let fits = tier.peek_n(&self.key, 0).remaining();
+                let _ = tier.try_acquire_n(&self.key, fits.min(extra));
+            }
+        } else if let Ok(nothing) = self.limiter.reserve(&self.key, 0, Duration::MAX) {
+            nothing.commit(extra);
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("cost", &self.cost).field("tier", &self.tier).finish_non_exhaustive()
+    }
+}

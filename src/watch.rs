@@ -1,0 +1,110 @@
+//! What is noted of decisions for those who watch: counts, and a sample of the refusals.
+//!
+//! A limiter that nobody watches has no part in this: its fast path asks one word whether anything at all is out
+//! of the ordinary, and being watched is.
+
+use crate::charge::{self, Cells, Seat};
+use crate::compile::Bucket;
+use crate::counts::Counts;
+use crate::decision::{Decision, View};
+use crate::limiter::{Limiter, WATCHED};
+use crate::stats::Stats;
+use crate::table::WhenFull;
+use crate::trace::{self, Rarely, Refusals};
+
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) counts: Option<Counts>,
+    pub(crate) refusals: Refusals,
+    pub(crate) full_table: Rarely,
+}
+
+impl Watch {
+    /// Whether every decision is to be noted.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.counts.is_some() || self.refusals.are_told()
+    }
+
+    /// Notes a decision of a tier.
+    #[inline]
+    pub(crate) fn note(&self, tier: usize, decision: &Decision) {
+        if let Some(counts) = &self.counts {
+            counts.count(tier, decision);
+        }
+        if decision.is_denied() {
+            self.refusals.tell(self.name.as_deref(), decision);
+        }
+    }
+
+    pub(crate) fn table_full(&self, now_ns: u64, action: WhenFull) {
+        trace::table_full(&self.full_table, now_ns, self.name.as_deref(), action);
+    }
+}
+
+impl Limiter {
+    /// The name given at [build](crate::LimiterBuilder::named).
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.watch.name.as_deref()
+    }
+
+    /// What the table holds, what it has had to do, and what was decided. Walks the whole table: for a dashboard,
+    /// not for every request.
+    ///
+    /// ```
+    /// use tollgate::{Cause, Limiter};
+    ///
+    /// let limiter = Limiter::builder().policy("2/min named api").count_decisions(true).build()?;
+    /// for _ in 0..5 {
+    ///     let _ = limiter.try_acquire("203.0.113.7");
+    /// }
+    /// let stats = limiter.stats();
+    /// assert_eq!(stats.live_keys, 1);
+    /// let api = stats.decisions.iter().find(|stats| stats.rule == "api").ok_or("no such rule")?;
+    /// assert_eq!((api.allowed, api.denied), (2, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::of(&self.table, self.table.live_keys(&self.worth()), self.max_keys);
+        if let Some(counts) = &self.watch.counts {
+            stats.decisions = counts.decisions(&self.policies);
+            stats.probes = counts.probes();
+        }
+        stats
+    }
+
+    /// Spends under the first tier where something is out of the ordinary, and be it that decisions are counted.
+    ///
+    /// The common case is counted before there is a decision: one that was made, looked at and returned would be
+    /// copied on the way, which takes longer than to make it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn spend_specially(&self, special: u64, cells: &impl Cells, cost: u64) -> Decision {
+        if special != WATCHED {
+            return self.decide(0, cells, cells.now_ns(), cost, Seat::Ask).0;
+        }
+        let policy = &self.policies.at_build;
+        let (Some(counts), false) = (&self.watch.counts, self.watch.refusals.are_told()) else {
+            return self.spend_noted(cells, cost);
+        };
+        let Some((outcome, word, now_ns)) = charge::acquire_plainly(policy, cells, cost) else {
+            return self.spend_noted(cells, cost);
+        };
+        let Bucket { plan, name, .. } = &policy.bucket;
+        counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns));
+        counts.sample_probe(now_ns, || cells.reach());
+        Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost)
+    }
+
+    #[inline(never)]
+    fn spend_noted(&self, cells: &impl Cells, cost: u64) -> Decision {
+        let decision = charge::acquire(&self.policies.at_build, cells, cost);
+        self.watch.note(0, &decision);
+        if let Some(counts) = &self.watch.counts {
+            counts.sample_probe(decision.at_ns(), || cells.reach());
+        }
+        decision
+    }
+}
