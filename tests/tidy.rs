@@ -14,7 +14,6 @@ const LONG: &[(&str, &str)] = &[
     ("tests/keyed.rs", "one suite of what a keyed limiter promises; its parts share their scenes"),
     ("tests/snapshot.rs", "one format: damage, restart and closing are tried on the same snapshots"),
     ("tests/tiers.rs", "one mapping of states between policies, case by case"),
-    ("tests/waiting.rs", "one line of those who wait, tried by threads, by tasks and by hand"),
 ];
 
 /// What each inner module may import from the rest of the crate. Those that are not here may import anything.
