@@ -1,5 +1,6 @@
 //! How many instructions the hot paths take, and that they do not grow: counted by callgrind, the same at every
-//! run. `./test` fails where a count passes its limit by more than three parts in a hundred.
+//! run. `./test` fails where a count passes its limit by more than three parts in a hundred; or fifteen, where the
+//! compiler is not the one that the limits were taken with (`INSTRUCTIONS_SLACK` says how many).
 //!
 //! Each case is sixteen calls on a limiter that is warm, and a loop around them. The loop is counted by itself, as
 //! the case `nothing`: a sixteenth of the difference is what one call takes.
@@ -22,8 +23,10 @@ const CALLS: u64 = 16;
 /// What a call takes, and what it may grow by.
 fn at_most(instructions_a_call: u64) -> LibraryBenchmarkConfig {
     let instructions = (instructions_a_call + LOOP) * CALLS;
+    let slack = std::env::var("INSTRUCTIONS_SLACK").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     let mut config = LibraryBenchmarkConfig::default();
-    config.tool(Callgrind::default().hard_limits([(EventKind::Ir, instructions + instructions * 3 / 100)]));
+    config
+        .tool(Callgrind::default().hard_limits([(EventKind::Ir, instructions + instructions * slack / 100)]));
     config
 }
 
@@ -103,8 +106,9 @@ fn two_rules(limiter: &Limiter) -> u64 {
 const LOOP: u64 = 9;
 const GATE: u64 = 36;
 const HIT: u64 = 83;
-const COUNTED: u64 = 172;
-const CLAIM: u64 = 1_287;
+/// Of which 32 are for probes, 64 each, of which the clock has a few sampled: seldom more than half of them.
+const COUNTED: u64 = 172 + 32;
+const CLAIM: u64 = 1_190;
 const PAIR: u64 = 295;
 
 library_benchmark_group!(name = hot_paths; benchmarks = nothing, un_keyed, hit, counted_hit, claim, two_rules);

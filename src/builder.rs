@@ -129,7 +129,8 @@ impl LimiterBuilder {
     /// Whether to touch all memory at build, so that no later call waits for the system to provide a page.
     ///
     /// Unless given, tables of up to 256 MiB (some 11 million keys) are; a larger one grows into its memory as
-    /// keys arrive, and a call that is the first to reach a page takes microseconds longer.
+    /// keys arrive, and a call that is the first to reach a page takes microseconds longer. Memory that is touched at
+    /// build is on huge pages where the system has them, which makes large tables faster.
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.prefault = Some(prefault);
         self

@@ -135,6 +135,17 @@ impl Worth for PolicyWorth<'_> {
         }
     }
 
+    #[inline(always)]
+    fn glimpse(&self, now_ns: u64) -> impl Fn(usize, u64) -> bool {
+        let has_booked = self.limiter.horizon.ns() > 0;
+        // A copy: what is behind a reference would be read again for every word.
+        let only_bucket = self.limiter.policies.current().only_bucket().filter(|_| !has_booked).copied();
+        move |cell, payload| match only_bucket {
+            Some(bucket) if cell == 0 => bucket.is_fresh(payload, now_ns),
+            _ => self.is_fresh(cell, payload, now_ns),
+        }
+    }
+
     fn reset_ns(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {
         match (cell, self.limiter.policies.current().plan_of(cell)) {
             (_, Some(plan)) => plan.booked(self.limiter.horizon.ns()).reset_ns(payload, now_ns),

@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// How many keys of a batch are looked up before the first is decided.
 const BATCH: usize = 16;
+/// How many keys ahead of the one that is decided are on their way from memory.
+const AHEAD: usize = 8;
 
 /// Something other than the policy of the build has a say: lists, ...
 pub(crate) const LISTS: u64 = 1;
@@ -123,11 +125,17 @@ impl Limiter {
             let mut hashes = [0; BATCH];
             for (key, hash) in keys.iter().zip(&mut hashes) {
                 *hash = self.hasher.hash_one(key);
+            }
+            let hashes = &hashes[..keys.len().min(decisions.len())];
+            for hash in hashes.iter().take(AHEAD) {
                 self.cells_of(*hash).prefetch();
             }
             let mut now_ns = self.clock.now_ns();
-            for ((_, hash), decision) in keys.iter().zip(hashes).zip(decisions) {
-                *decision = self.spend_at(&self.cells_of(hash), now_ns, 1);
+            for (index, (hash, decision)) in hashes.iter().zip(decisions).enumerate() {
+                if let Some(hash) = hashes.get(index + AHEAD) {
+                    self.cells_of(*hash).prefetch();
+                }
+                *decision = self.spend_at(&self.cells_of(*hash), now_ns, 1);
                 // Making room for a key takes a later time; a key that comes twice must not see it go back.
                 now_ns = decision.at_ns();
             }

@@ -4,7 +4,7 @@
 //! number says which is in force. So a reader needs no lock and no count, and goes by one set from beginning
 //! to end. What that costs is memory for each different set, which is bounded.
 
-use crate::algorithm::Plan;
+use crate::algorithm::{Gcra, Plan};
 use crate::compile::{Compiled, CompiledRule};
 use crate::error::Error;
 use crate::policy::Policy;
@@ -77,6 +77,15 @@ impl Set {
         }
         let holds = |rule: &&CompiledRule| (rule.first_cell..rule.first_cell + rule.kept).contains(&cell);
         self.layout.iter().find(holds).map(|rule| &rule.plan)
+    }
+
+    /// The token bucket whose words are in the first cell, if no other cell is any rule's.
+    #[inline]
+    pub(crate) fn only_bucket(&self) -> Option<&Gcra> {
+        match &*self.layout {
+            [CompiledRule { plan: Plan::Gcra(plan), .. }] => Some(plan),
+            _ => None,
+        }
     }
 
     /// How many words a key takes at most, under whichever of the policies.

@@ -26,7 +26,13 @@ use crate::sync::{Fault, is_broken};
 use log::{Tokens, hand_back_tokens, look_at_log, rest_newest, spend_tokens};
 use quick::{acquire_pair, acquire_words};
 use std::cmp::Ordering;
-use word::{Refusal, decision_of, hand_back_word, payload, spend_word, undoubted, update};
+use word::{
+    Refusal, claim_now, decision_of, hand_back_word, payload, spend_word, undoubted, update, without_room,
+};
+
+/// How often a cell is tried again, where others come between, before it is looked for: whoever came between is done,
+/// and the line is still near.
+const TRIES: usize = 3;
 
 /// The cell no longer belongs to the key it was lent for.
 #[derive(Debug)]
@@ -188,10 +194,25 @@ fn acquire_found<C: Cells>(
     acquire_again(policy, &{ *cells }, now_ns, cost)
 }
 
-/// Spends from the only cell of such a policy, where it was found and did not do.
+/// Spends from the only cell of such a policy, where it was found and did not do: mostly because somebody came between.
 #[cold]
 #[inline(never)]
 fn acquire_again(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    let Bucket { plan, name, .. } = &policy.bucket;
+    let decision = |outcome, word| Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost);
+    for _ in 0..TRIES {
+        let Some(Ok((cell, (stored, word)))) =
+            cells.glance(0).map(|cell| cell.load(|| 0).map(|loaded| (cell, loaded)))
+        else {
+            break;
+        };
+        match plan.admit(word, now_ns, cost) {
+            Some(next) if cell.replace(stored, next) => return decision(Outcome::Allowed, next),
+            Some(_) => {}
+            None if !plan.is_doubtful(word, now_ns) => return decision(Outcome::Denied, word),
+            None => break,
+        }
+    }
     acquire_bucket(policy, cells, cells.find(0), now_ns, cost)
 }
 
@@ -200,7 +221,39 @@ fn acquire_again(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) 
 fn acquire_elsewhere(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
     match cells.find(0) {
         Some(cell) => acquire_found(policy, cells, &cell, now_ns, cost),
-        None => acquire_bucket(policy, cells, None, now_ns, cost),
+        None => acquire_anew(policy, cells, now_ns, cost),
+    }
+}
+
+/// Spends from the only cell of such a policy, for a key that has none.
+fn acquire_anew(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    let Bucket { plan, name, .. } = policy.bucket;
+    let mut may_displace = true;
+    match claim_now(cells, 0, now_ns, &mut may_displace) {
+        Ok((cell, now_ns)) => {
+            if let Ok((stored, word)) = cell.load(|| plan.fresh(now_ns)) {
+                if let Some(next) = plan.admit(word, now_ns, cost) {
+                    if cell.replace(stored, next) {
+                        return Decision::new(
+                            Outcome::Allowed,
+                            0,
+                            name,
+                            View::Gcra(plan, next),
+                            now_ns,
+                            cost,
+                        );
+                    }
+                }
+            }
+            acquire_bucket(policy, cells, Some(cell), now_ns, cost)
+        }
+        Err(no_room) => decision_of(
+            &without_room(Plan::Gcra(plan), no_room, now_ns),
+            &Plan::Gcra(plan),
+            name,
+            now_ns,
+            cost,
+        ),
     }
 }
 

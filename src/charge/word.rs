@@ -39,6 +39,30 @@ pub(super) fn payload(plan: Plan, index: usize, cells: &impl Cells, now_ns: u64)
     }
 }
 
+/// A cell that was missing or stale, and the time from which what is spent from it counts.
+#[inline]
+pub(super) fn claim_now<'a, C: Cells>(
+    cells: &'a C,
+    index: usize,
+    now_ns: u64,
+    may_displace: &mut bool,
+) -> Result<(C::Cell<'a>, u64), NoRoom> {
+    let cell = cells.claim(index, now_ns, may_displace)?;
+    // Since the time was read, the key may have come, spent and been forgotten. What it spends now would be back too
+    // early, if it counted from then.
+    let later_ns = if is_broken(Fault::TrustsOldTime) { now_ns } else { now_ns.max(cells.now_ns()) };
+    Ok((cell, later_ns))
+}
+
+/// What becomes of a request whose key has no room.
+pub(super) fn without_room(plan: Plan, no_room: NoRoom, now_ns: u64) -> Result<Charge, Refusal> {
+    match no_room {
+        NoRoom::Allow => Ok(Charge { word: plan.fresh(now_ns), at_ns: now_ns, uncounted: true }),
+        NoRoom::Deny { wait_ns } => Err(Refusal::NoRoom { cause: Cause::NoRoom, wait_ns }),
+        NoRoom::Closed => Err(Refusal::NoRoom { cause: Cause::Closed, wait_ns: u64::MAX }),
+    }
+}
+
 /// Spends from one cell by `step`, whatever it takes: making room for it, or trying again after others.
 #[inline]
 pub(super) fn spend_word<'a, C: Cells>(
@@ -53,24 +77,12 @@ pub(super) fn spend_word<'a, C: Cells>(
     loop {
         let cell = match found {
             Some(cell) => cell,
-            None => match cells.claim(index, now_ns, &mut may_displace) {
-                Ok(cell) => {
-                    // Since the time was read, the key may have come, spent and been forgotten. What it spends
-                    // now would be back too early, if it counted from then.
-                    if !is_broken(Fault::TrustsOldTime) {
-                        now_ns = now_ns.max(cells.now_ns());
-                    }
+            None => match claim_now(cells, index, now_ns, &mut may_displace) {
+                Ok((cell, later_ns)) => {
+                    now_ns = later_ns;
                     cell
                 }
-                Err(NoRoom::Allow) => {
-                    return Ok(Charge { word: plan.fresh(now_ns), at_ns: now_ns, uncounted: true });
-                }
-                Err(NoRoom::Deny { wait_ns }) => {
-                    return Err(Refusal::NoRoom { cause: Cause::NoRoom, wait_ns });
-                }
-                Err(NoRoom::Closed) => {
-                    return Err(Refusal::NoRoom { cause: Cause::Closed, wait_ns: u64::MAX });
-                }
+                Err(no_room) => return without_room(plan, no_room, now_ns),
             },
         };
         while let Ok((stored, word)) = cell.load(|| plan.fresh(now_ns)) {

@@ -10,6 +10,9 @@ use crossbeam_utils::CachePadded;
 /// A home bucket takes newcomers until it holds this many; then the emptier of the two does.
 const HOME_FIRST: usize = if cfg!(tollgate_loom) { 1 } else { 2 };
 
+/// A bit for each way of a bucket.
+const ALL_WAYS: u32 = (1 << WAYS) - 1;
+
 impl Table {
     /// The slot of a key that `find` did not find, or found stale: its own if it has one after all, else one
     /// that it may commit to.
@@ -25,20 +28,16 @@ impl Table {
         may_displace: &mut bool,
     ) -> Result<SlotRef<'_>, NoRoom> {
         loop {
-            let census = self.census(place);
-            let vacant = match census.mine {
+            let look = self.look(place, now_ns, worth);
+            match if look.named { self.mine(place) } else { None } {
                 Some(Mine::Live(slot)) => return Ok(slot),
                 Some(Mine::Pending(slot)) => match self.settle(place, slot, worth) {
                     Some(slot) => return self.unless_closed(slot, worth),
                     None => continue,
                 },
-                None => census.vacancy(place.name),
-            };
-            let spare = match vacant {
-                Some((slot, state)) => Spare::Slot(slot, state),
-                None => self.spare(place, now_ns, worth),
-            };
-            let room = match spare {
+                None => {}
+            }
+            let room = match self.spare(place, &look, now_ns, worth) {
                 Spare::Slot(slot, state) => Some((slot, state)),
                 // By a later time, or what is or is not worth anything by now would be mistaken again.
                 Spare::Moved => {
@@ -80,11 +79,11 @@ impl Table {
         if self.when_full != WhenFull::Deny {
             return None;
         }
-        let census = self.census(place);
-        if census.mine.is_some() || census.vacancy(place.name).is_some() {
+        let look = self.look(place, now_ns, worth);
+        if look.named && self.mine(place).is_some() {
             return None;
         }
-        let Spare::None = self.spare(place, now_ns, worth) else { return None };
+        let Spare::None = self.spare(place, &look, now_ns, worth) else { return None };
         let survey = self.survey(place, worth, now_ns);
         match survey.least_live {
             Some((_, _, wait_ns)) if !survey.moved && survey.pending.is_none() => {
@@ -97,12 +96,11 @@ impl Table {
     /// Begins a takeover and stops for ever, for those who have to go on regardless (H4).
     #[cfg(any(test, tollgate_loom))]
     pub(crate) fn abandon(&self, place: Place, after: TakeoverStep, worth: &impl Worth) {
-        let room = self.census(place).vacancy(place.name).or_else(|| {
-            match self.spare(place, worth.now_ns(), worth) {
-                Spare::Slot(slot, state) => Some((slot, state)),
-                Spare::Moved | Spare::None => self.survey(place, worth, worth.now_ns()).pending,
-            }
-        });
+        let now_ns = worth.now_ns();
+        let room = match self.spare(place, &self.look(place, now_ns, worth), now_ns, worth) {
+            Spare::Slot(slot, state) => Some((slot, state)),
+            Spare::Moved | Spare::None => self.survey(place, worth, now_ns).pending,
+        };
         let Some((slot, seen)) = room else { return };
         match after {
             // There is nothing to seal about a free slot, nor an empty one.
@@ -112,72 +110,86 @@ impl Table {
         }
     }
 
-    /// Looks at the owners alone: for the key's own slot, and for a home bucket that is nearly empty.
-    pub(super) fn census(&self, place: Place) -> Census<'_> {
-        let mut census = Census::default();
-        for (choice, bucket) in self.candidates(place).enumerate() {
-            // Counted in bits: which slots of a filling table are taken is anybody's guess, for a branch too.
-            let (mut vacant, mut named) = (0u32, 0u32);
-            for way in 0..WAYS {
-                let owner = bucket.slot_in_order(way).owner();
-                vacant |= u32::from(owner.is_nobody()) << way;
-                named |= u32::from(owner.is(place.name)) << way;
-            }
-            if choice == 0 {
-                census.vacant_at_home = Some((bucket, vacant));
-            }
-            while named != 0 {
-                let slot = bucket.slot_in_order(named.trailing_zeros() as usize);
-                named &= named - 1;
-                let (owner, state) = (slot.owner(), slot.state());
-                if !owner.is(place.name) {
-                    continue;
-                }
-                if state.is_live_under(owner) {
-                    census.mine = Some(Mine::Live(slot));
-                    return census;
-                }
-                if state.is_sealed_under(owner) && census.mine.is_none() {
-                    census.mine = Some(Mine::Pending(slot));
-                }
-            }
-        }
-        census
-    }
-
-    /// Looks at the states too, for a slot that nobody would miss: in the home bucket while few live there, else
-    /// in the emptier of the two; an empty one rather than a worthless one, whose key may come again.
-    fn spare(&self, place: Place, now_ns: u64, worth: &impl Worth) -> Spare<'_> {
-        let is_worthless = |slot: SlotRef<'_>, state: State, now_ns| {
-            worth.is_fresh(slot.owner().cell(), state.payload(), now_ns) | is_broken(Fault::ForgetsDebt)
-        };
-        // In bits, as in a census. A slot that changes between the readings counts as one thing or the other;
-        // what it really is, is asked again below.
-        let (mut free, mut worthless) = ([0u32; 2], [0u32; 2]);
-        for (choice, bucket) in self.candidates(place).enumerate() {
-            for way in 0..WAYS {
-                let slot = bucket.slot(way);
-                let state = slot.state();
-                free[choice] |= u32::from(slot.is_free(state)) << way;
-                worthless[choice] |=
-                    u32::from(state.is_live_under(slot.owner()) & is_worthless(slot, state, now_ns)) << way;
-            }
-        }
-        let used = |choice: usize| WAYS - (free[choice] | worthless[choice]).count_ones() as usize;
-        let home_first = used(0) < HOME_FIRST || used(0) <= used(1);
-        for choice in if home_first { [0, 1] } else { [1, 0] } {
-            let Some(bucket) = self.candidates(place).nth(choice) else { continue };
-            let ways = if free[choice] != 0 { free[choice] } else { worthless[choice] };
-            if ways == 0 {
+    /// The key's own slot: live if there is one, else pending.
+    pub(super) fn mine(&self, place: Place) -> Option<Mine<'_>> {
+        let mut pending = None;
+        for slot in self.candidates(place).flat_map(|bucket| (0..WAYS).map(|way| bucket.slot_in_order(way))) {
+            if !slot.owner().is(place.name) {
                 continue;
             }
+            let state = slot.state();
+            if state.is_live_under(slot.owner()) {
+                return Some(Mine::Live(slot));
+            }
+            if state.is_sealed_under(slot.owner()) && pending.is_none() {
+                pending = Some(Mine::Pending(slot));
+            }
+        }
+        pending
+    }
+
+    /// Looks at all slots of a key's two buckets.
+    #[inline(always)]
+    fn look(&self, place: Place, now_ns: u64, worth: &impl Worth) -> Look {
+        let is_fresh = worth.glimpse(now_ns);
+        let mut look = Look::default();
+        for (choice, bucket) in self.candidates(place).enumerate() {
+            // The owners first, without a branch: which slots of a filling table are taken is anybody's guess.
+            let mut nobodys = 0;
+            for way in (0..WAYS).rev() {
+                let owner = bucket.slot_in_order(way).owner();
+                look.named |= owner.is(place.name);
+                nobodys = nobodys << 1 | u32::from(owner.is_nobody());
+            }
+            let (mut free, mut worthless) = (nobodys, 0);
+            let mut taken = ALL_WAYS & !nobodys;
+            while taken != 0 {
+                let slot = bucket.slot(taken.trailing_zeros() as usize);
+                let (bit, state) = (taken & taken.wrapping_neg(), slot.state());
+                if state.is_live_under(slot.owner()) {
+                    let is_worthless =
+                        is_fresh(slot.owner().cell(), state.payload()) | is_broken(Fault::ForgetsDebt);
+                    worthless |= if is_worthless { bit } else { 0 };
+                } else if slot.is_free(state) {
+                    free |= bit;
+                }
+                taken ^= bit;
+            }
+            (look.free[choice], look.worthless[choice]) = (free, worthless);
+        }
+        look
+    }
+
+    /// A slot that nobody would miss: in the home bucket while few live there, else in the emptier of the two; an
+    /// empty one rather than a worthless one, whose key may come again.
+    #[inline]
+    fn spare(&self, place: Place, look: &Look, now_ns: u64, worth: &impl Worth) -> Spare<'_> {
+        let Look { free, worthless, .. } = look;
+        let used = |choice: usize| WAYS - (free[choice] | worthless[choice]).count_ones() as usize;
+        let home_first = used(0) < HOME_FIRST || used(0) <= used(1);
+        let [first, second] = if home_first { [0, 1] } else { [1, 0] };
+        // Where few live, a key is as well off, and nobody has to go who may come again.
+        let few_live = used(second) < HOME_FIRST;
+        let choices = [
+            (first, free[first]),
+            (second, if few_live { free[second] } else { 0 }),
+            (first, worthless[first]),
+            (second, free[second]),
+            (second, worthless[second]),
+        ];
+        if let Some((choice, ways)) = choices.into_iter().find(|&(_, ways)| ways != 0) {
+            let bucket = if choice == 0 { self.home(place) } else { self.partner_of(place) };
             let slot = bucket.slot(next_way(ways, place.name.preferred_way()));
             let state = slot.state();
             // Before a word is called worthless, the time is read again: the first was read before the word,
             // perhaps long before, and its owner may have spent since.
             let later_ns = || if is_broken(Fault::TrustsOldTime) { now_ns } else { worth.now_ns() };
+            let is_worthless = || {
+                worth.is_fresh(slot.owner().cell(), state.payload(), later_ns())
+                    | is_broken(Fault::ForgetsDebt)
+            };
             let is_another_keys = state.is_live_under(slot.owner()) && !slot.owner().is(place.name);
-            let is_spare = slot.is_free(state) || is_another_keys && is_worthless(slot, state, later_ns());
+            let is_spare = slot.is_free(state) || is_another_keys && is_worthless();
             return match slot.is_still_owned() {
                 true if is_spare => Spare::Slot(slot, state),
                 _ => Spare::Moved,
@@ -192,7 +204,7 @@ impl Table {
         for bucket in self.candidates(place) {
             // From the preferred way on: of several that are missed equally little it is not always the same
             // that has to go.
-            for way in (0..WAYS).map(|way| (way + place.name.preferred_way()) % WAYS) {
+            for way in (0..WAYS).map(|way| way ^ place.name.preferred_way()) {
                 let slot = bucket.slot(way);
                 let (owner, state) = (slot.owner(), slot.state());
                 let (live, pending) = (state.is_live_under(owner), state.is_sealed_under(owner));
@@ -377,10 +389,16 @@ pub(super) fn withdraw(pending: SlotRef<'_>, seen: State, worth: &impl Worth) ->
     true
 }
 
-/// The first of some ways (there is one at least) from `start` on, round the bucket.
+/// Of some ways (there is one at least) the nearest to `start`: itself, then those on its line, then the others.
 pub(super) fn next_way(ways: u32, start: usize) -> usize {
-    let after = ways >> start << start;
-    (if after == 0 { ways } else { after }).trailing_zeros() as usize
+    // Swapped until each way is at the place of its distance, which is what the two differ by.
+    let mut swapped = ways;
+    for (bit, low) in [(1, 0x55), (2, 0x33), (4, 0x0f)] {
+        if start & bit != 0 {
+            swapped = (swapped & low) << bit | (swapped >> bit) & low;
+        }
+    }
+    swapped.trailing_zeros() as usize ^ start
 }
 
 /// A slot that bears the name of the key that is looking.
@@ -390,26 +408,16 @@ pub(super) enum Mine<'a> {
     Pending(SlotRef<'a>),
 }
 
-/// What a look at the owners in a key's two buckets found.
+/// What a look at a key's two buckets found, a bit a slot: of many moments, and judged by a time that was read before
+/// them. So it helps to choose, and decides nothing.
 #[derive(Default)]
-pub(super) struct Census<'a> {
-    pub(super) mine: Option<Mine<'a>>,
-    /// Which slots of the home bucket nobody has.
-    vacant_at_home: Option<(&'a Bucket, u32)>,
-}
-
-impl<'a> Census<'a> {
-    /// A vacant slot in the home bucket, if hardly anybody lives there.
-    fn vacancy(&self, name: Name) -> Option<(SlotRef<'a>, State)> {
-        let (bucket, ways) = self.vacant_at_home?;
-        if ways.count_ones() as usize <= WAYS - HOME_FIRST {
-            return None;
-        }
-        // Read again with its state, and it may be somebody's by now.
-        let slot = bucket.slot(next_way(ways, name.preferred_way()));
-        let state = slot.state();
-        (slot.owner().is_nobody() && state.is_sealed_under(slot.owner())).then_some((slot, state))
-    }
+struct Look {
+    /// Whether a slot bears the name.
+    named: bool,
+    /// Slots that are nobody's, in the one bucket and the other, ...
+    free: [u32; 2],
+    /// ... and slots of keys that are worth a fresh one.
+    worthless: [u32; 2],
 }
 
 /// What a search for a slot that nobody would miss came to.

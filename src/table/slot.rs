@@ -11,8 +11,8 @@ use crossbeam_utils::CachePadded;
 /// Slots in a bucket. Two under the model checker, where a full bucket has to be reachable.
 pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
 
-/// A cache line, of which a bucket takes two.
-const LINE_BYTES: usize = 64;
+/// Slots on a cache line, of which a bucket takes two.
+pub(crate) const LINE_WAYS: usize = if WAYS < 4 { WAYS } else { 4 };
 
 /// Eight slots on two cache lines, the two words of a slot side by side, so that a slot found at a glance
 /// costs one line.
@@ -62,24 +62,15 @@ impl Bucket {
         slot.owner.is(name).then_some(slot)
     }
 
-    /// A slot that bears `name`, if one does. Free of branches that depend on where: a scan that stops at the
-    /// match is mispredicted more often than not.
+    /// Which slots of a line bear `name`, in bits.
     #[inline]
-    pub(crate) fn find(&self, name: Name) -> Option<SlotRef<'_>> {
-        let mut named = 0u32;
-        for (way, slot) in self.slots.iter().enumerate() {
-            // Relaxed: the match is read again below.
+    fn named_on(&self, line: usize, name: Name) -> u32 {
+        let mut named = 0;
+        for (way, slot) in self.slots[line * LINE_WAYS..][..LINE_WAYS].iter().enumerate() {
+            // Relaxed: a match is read again.
             named |= u32::from(Owner(slot.owner.load(Ordering::Relaxed)).is(name)) << way;
         }
-        // There may be two for an instant, one of which is about to be withdrawn.
-        while named != 0 {
-            let slot = self.slot(named.trailing_zeros() as usize);
-            if slot.owner.is(name) {
-                return Some(slot);
-            }
-            named &= named - 1;
-        }
-        None
+        named
     }
 
     #[inline(always)]
@@ -99,18 +90,43 @@ impl Bucket {
         SlotRef { owner_word: &slot.owner, state_word: &slot.state, owner, may_commit: false }
     }
 
-    /// Has the system provide the page that the bucket is on, before anybody waits for it.
+    /// Has the system provide the page that the bucket is on, before anybody waits for it; while all is empty and
+    /// nobody else is there.
+    #[cfg(not(tollgate_loom))]
     pub(crate) fn bring_in(&self) {
-        // Relaxed: writes what is there already.
-        let _unchanged = self.slots[0].owner.fetch_add(0, Ordering::Relaxed);
+        // Relaxed: writes what is there already. (Adding nothing to it would be made a load, and no page comes of that.)
+        let _empty = self.slots[0].owner.swap(0, Ordering::Relaxed);
     }
 
     /// Brings both lines of the bucket towards the core.
     #[inline(always)]
     pub(crate) fn prefetch(bucket: *const CachePadded<Self>) {
         prefetch(bucket);
-        prefetch(bucket.wrapping_byte_add(LINE_BYTES));
+        prefetch(bucket.wrapping_byte_add(LINE_WAYS * size_of::<Slot>()));
     }
+}
+
+/// A slot that bears `name` on this line of one bucket or of another, if one does. Free of branches that depend on
+/// where: a scan that stops at the match is mispredicted more often than not.
+#[inline]
+pub(crate) fn find_on<'a>(
+    line: usize,
+    one: &'a Bucket,
+    other: &'a Bucket,
+    name: Name,
+) -> Option<SlotRef<'a>> {
+    let mut named = one.named_on(line, name) | other.named_on(line, name) << LINE_WAYS;
+    // There may be two for an instant, one of which is about to be withdrawn.
+    while named != 0 {
+        let index = named.trailing_zeros() as usize;
+        let bucket = if index < LINE_WAYS { one } else { other };
+        let slot = bucket.slot(line * LINE_WAYS + index % LINE_WAYS);
+        if slot.owner.is(name) {
+            return Some(slot);
+        }
+        named &= named - 1;
+    }
+    None
 }
 
 /// A slot as it was seen under one owner.
