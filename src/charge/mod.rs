@@ -27,7 +27,8 @@ use log::{Tokens, hand_back_tokens, look_at_log, rest_newest, spend_tokens};
 use quick::{acquire_pair, acquire_words};
 use std::cmp::Ordering;
 use word::{
-    Refusal, claim_now, decision_of, hand_back_word, payload, spend_word, undoubted, update, without_room,
+    Refusal, claim_now, decision_of, hand_back_word, payload, spend_word, spend_word_by_leave, undoubted,
+    update, without_room,
 };
 
 /// How often a cell is tried again, where others come between, before it is looked for: whoever came between is done,
@@ -213,7 +214,7 @@ fn acquire_again(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) 
             None => break,
         }
     }
-    acquire_bucket(policy, cells, cells.find(0), now_ns, cost)
+    acquire_bucket(policy, cells, cells.find(0), true, now_ns, cost)
 }
 
 /// Spends from the only cell of such a policy, where that takes more than a glance to find.
@@ -245,7 +246,7 @@ fn acquire_anew(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -
                     }
                 }
             }
-            acquire_bucket(policy, cells, Some(cell), now_ns, cost)
+            acquire_bucket(policy, cells, Some(cell), may_displace, now_ns, cost)
         }
         Err(no_room) => decision_of(
             &without_room(Plan::Gcra(plan), no_room, now_ns),
@@ -263,13 +264,13 @@ fn acquire_bucket<'a, C: Cells>(
     policy: &Compiled,
     cells: &'a C,
     found: Option<C::Cell<'a>>,
+    may_displace: bool,
     now_ns: u64,
     cost: u64,
 ) -> Decision {
     let Bucket { plan, name, .. } = policy.bucket;
-    let spent = spend_word(Plan::Gcra(plan), 0, cells, found, now_ns, |plan, word, at_ns| {
-        plan.admit(word, at_ns, cost)
-    });
+    let step = |plan: Plan, word, at_ns| plan.admit(word, at_ns, cost);
+    let spent = spend_word_by_leave(Plan::Gcra(plan), 0, cells, found, may_displace, now_ns, step);
     decision_of(&spent, &cells.seasoned(Plan::Gcra(plan), 0), name, now_ns, cost)
 }
 

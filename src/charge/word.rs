@@ -69,11 +69,24 @@ pub(super) fn spend_word<'a, C: Cells>(
     plan: Plan,
     index: usize,
     cells: &'a C,
+    found: Option<C::Cell<'a>>,
+    now_ns: u64,
+    step: impl Fn(Plan, u64, u64) -> Option<u64>,
+) -> Result<Charge, Refusal> {
+    spend_word_by_leave(plan, index, cells, found, true, now_ns, step)
+}
+
+/// The same for a request that may have used its leave to take the room from another key.
+#[inline]
+pub(super) fn spend_word_by_leave<'a, C: Cells>(
+    plan: Plan,
+    index: usize,
+    cells: &'a C,
     mut found: Option<C::Cell<'a>>,
+    mut may_displace: bool,
     mut now_ns: u64,
     step: impl Fn(Plan, u64, u64) -> Option<u64>,
 ) -> Result<Charge, Refusal> {
-    let mut may_displace = true;
     loop {
         let cell = match found {
             Some(cell) => cell,
