@@ -131,9 +131,12 @@ pub fn unkeyed() -> Vec<Peer<()>> {
     peers
 }
 
+/// The name of whoever does nothing.
+pub const NOTHING: &str = "nothing at all";
+
 /// Does nothing and admits all: what the machine does to the one that measures.
 pub fn nothing<K: 'static>() -> Peer<K> {
-    Peer::new("nothing at all", "", |_| contender((), |(), _| true, None))
+    Peer::new(NOTHING, "", |_| contender((), |(), _| true, None))
 }
 
 /// A limiter that decides for one key at a time, and its clean-up call.
