@@ -206,6 +206,17 @@ fn dead_links(root: &Path, path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Benchmarks that a page tells to run and that are not there.
+fn unknown_benches(root: &Path, path: &str, text: &str) -> Vec<String> {
+    let named = text.match_indices("--bench ").filter_map(|(at, named)| {
+        text[at + named.len()..].split(|c: char| !c.is_ascii_lowercase() && c != '_').next()
+    });
+    named
+        .filter(|name| !root.join(format!("benches/{name}.rs")).exists())
+        .map(|name| format!("{path}: bench: there is no benchmark `{name}`"))
+        .collect()
+}
+
 /// Every file that is written by hand, from the root.
 fn files(root: &Path, directory: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(directory).unwrap() {
@@ -235,6 +246,7 @@ fn the_house_is_tidy() {
         found.extend(complaints(path, text));
         if path.ends_with(".md") {
             found.extend(dead_links(root, path, text));
+            found.extend(unknown_benches(root, path, text));
         }
     }
     let exists = |path: &str| all.iter().any(|(file, _)| covers(path, file));
@@ -362,6 +374,17 @@ fn a_package_host_is_noticed() {
     for host in package_hosts() {
         noticed("host", "docs/tower.md", &format!("# Tower\n\nSee {host}.\n"));
     }
+}
+
+#[test]
+fn an_unknown_benchmark_is_noticed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = unknown_benches(
+        root,
+        "README.md",
+        "`cargo bench --bench versus`, `cargo bench --bench gone -- --quick`",
+    );
+    assert_eq!(found, ["README.md: bench: there is no benchmark `gone`"]);
 }
 
 #[test]
