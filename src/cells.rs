@@ -5,13 +5,22 @@ use crate::charge::{Cells, NoRoom, Reach};
 use crate::compile::LAYOUT_CELLS_MAX;
 use crate::guard::{self, LIST_CELL, ONCE_CELL, PENALTY_CELL};
 use crate::limiter::Limiter;
-use crate::table::{Bucket, Place, SlotRef, WhenFull, Worth};
+use crate::table::{Bucket, Place, SlotRef, TAG_MASK, WhenFull, Worth};
 
 /// Cells of one key that share a pair of buckets; the next ones go to another pair.
-pub(crate) const CELLS_TOGETHER: usize = 4;
+const CELLS_TOGETHER: usize = 4;
 /// What is added to a key's hash for each pair of buckets further on.
-pub(crate) const GROUP_OFFSET: u64 = 0x9e37_79b9_7f4a_7c15;
+const GROUP_OFFSET: u64 = 0x9e37_79b9_7f4a_7c15;
 const LAYOUT_GROUPS: usize = LAYOUT_CELLS_MAX / CELLS_TOGETHER;
+
+/// What is added to a key's hash for the place of this cell.
+#[inline(always)]
+pub(crate) fn group_offset(index: usize) -> u64 {
+    match index / CELLS_TOGETHER {
+        group @ 1..LAYOUT_GROUPS => (group as u64).wrapping_mul(GROUP_OFFSET),
+        _ => 0,
+    }
+}
 
 /// One key's cells in a limiter's table.
 #[derive(Clone, Copy)]
@@ -37,14 +46,7 @@ impl<'t> TableCells<'t> {
     /// lives with the first ones.
     #[inline(always)]
     pub(crate) fn place(&self, index: usize) -> Place {
-        match index / CELLS_TOGETHER {
-            1..LAYOUT_GROUPS => {
-                let group = (index / CELLS_TOGETHER) as u64;
-                let hash = self.hash.wrapping_add(group.wrapping_mul(GROUP_OFFSET));
-                self.limiter.table.place(hash, index)
-            }
-            _ => self.limiter.table.place(self.hash, index),
-        }
+        self.limiter.table.place(self.hash.wrapping_add(group_offset(index)), index)
     }
 
     /// Has the key's buckets on their way before anything waits: for the time, or for other keys.
@@ -158,6 +160,10 @@ impl Worth for PolicyWorth<'_> {
             // Of a rule that was put in force a moment ago.
             _ => u64::MAX,
         }
+    }
+
+    fn key(&self, tag: u64, cell: usize) -> u64 {
+        tag.wrapping_sub(group_offset(cell)) & TAG_MASK
     }
 
     fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {

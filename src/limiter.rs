@@ -364,9 +364,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// A text that does not parse, a policy that [`Policy::validate`] refuses, more than 64 kinds of rules or
-    /// 16 383 different policies in all:
-    /// the old one stays in force.
+    /// A text that does not parse, a policy that [`Policy::validate`] refuses or of which the table does not have room
+    /// for one key, more than 64 kinds of rules or 16 383 different policies in all: the old one stays in force.
     pub fn set_policy<P>(&self, policy: P) -> Result<(), Error>
     where
         P: TryInto<Policy>,
@@ -379,7 +378,7 @@ impl Limiter {
         // Relaxed: published with the policy; whoever has seen that goes by it.
         self.special.fetch_or(CHANGED, Ordering::Relaxed);
         let before = &self.policies.current().tiers[tier];
-        self.policies.change(tier, policy)?;
+        self.policies.change(tier, policy, self.table.slots())?;
         // Even if it looks like no change: another may have come between the look and this one.
         if let Some(counts) = &self.watch.counts {
             counts.follow(&self.policies);

@@ -147,8 +147,8 @@ impl Policies {
         set.unwrap_or(&self.first)
     }
 
-    /// Puts another policy in force for one tier.
-    pub(crate) fn change(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
+    /// Puts another policy in force for one tier of a table with room for so many cells.
+    pub(crate) fn change(&self, tier: usize, policy: &Policy, room: usize) -> Result<(), Error> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
         if before.tiers.get(tier).is_some_and(|tier| tier.policy == *policy) {
@@ -159,6 +159,12 @@ impl Policies {
             (tier_now.name.clone(), policy)
         });
         let set = Set::new(policies.collect(), Some(before))?;
+        let needed = set.tiers.get(tier).map_or(0, |tier| tier.compiled.cells);
+        if needed > room {
+            return Err(Error::new(format!(
+                "a key needs {needed} entries under this policy, and the whole table has {room}: build a new limiter"
+            )));
+        }
         // A policy that goes to and fro comes to the same few sets.
         let number = match (1..=*made).find(|&number| *self.numbered(number) == set) {
             Some(number) => number,

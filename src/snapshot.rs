@@ -25,7 +25,7 @@
 //! bijection of the state, so no change of a single byte can go unnoticed.
 
 use crate::algorithm::{Gcra, MOMENT_BITS, MOMENT_SHIFT, Penalty, Plan, STEP_BACK_NS, Step};
-use crate::cells::{CELLS_TOGETHER, GROUP_OFFSET};
+use crate::cells::group_offset;
 use crate::compile::{CELLS_MAX, CompiledRule, LAYOUT_CELLS_MAX};
 use crate::error::Error;
 use crate::guard::{self, LIST_CELL, Listing, ONCE_CELL, PENALTY_CELL};
@@ -175,14 +175,6 @@ fn moves(set: &Set) -> Vec<(Range<usize>, usize)> {
         }
     }
     moves
-}
-
-/// What is added to a key's hash to find the buckets of a cell.
-fn group_offset(cell: usize) -> u64 {
-    match cell {
-        LAYOUT_CELLS_MAX.. => 0,
-        _ => ((cell / CELLS_TOGETHER) as u64).wrapping_mul(GROUP_OFFSET),
-    }
 }
 
 /// The names and policies of all tiers.

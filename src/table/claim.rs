@@ -85,10 +85,8 @@ impl Table {
         }
         let Spare::None = self.spare(place, &look, now_ns, worth) else { return None };
         let survey = self.survey(place, worth, now_ns);
-        match survey.least_live {
-            Some((_, _, wait_ns)) if !survey.moved && survey.pending.is_none() => {
-                Some(NoRoom::Deny { wait_ns })
-            }
+        match survey.wait_ns() {
+            Some(wait_ns) if !survey.moved && survey.pending.is_none() => Some(NoRoom::Deny { wait_ns }),
             _ => None,
         }
     }
@@ -201,6 +199,7 @@ impl Table {
     /// Looks at a key's two buckets when there is nothing to spare, for what would be missed least.
     fn survey(&self, place: Place, worth: &impl Worth, now_ns: u64) -> Survey<'_> {
         let mut survey = Survey::default();
+        let own_key = worth.key(place.name.tag(), place.name.cell());
         for bucket in self.candidates(place) {
             // From the preferred way on: of several that are missed equally little it is not always the same
             // that has to go.
@@ -217,12 +216,14 @@ impl Table {
                 } else {
                     match worth.reset_ns(owner.cell(), state.payload(), now_ns) {
                         0 => survey.moved = true,
-                        reset_ns => survey.see_live(slot, state, reset_ns, place.name),
+                        reset_ns => {
+                            let is_own = worth.key(owner.name().tag(), owner.cell()) == own_key;
+                            survey.see_live(slot, state, reset_ns, is_own);
+                        }
                     }
                 }
             }
         }
-        survey.least_live = survey.least_live.or(survey.own_live);
         survey
     }
 
@@ -305,8 +306,8 @@ impl Table {
         }
         worth.note_full(now_ns, self.when_full);
         let counters = self.counters(place);
-        // Should every candidate be a claim under way, there will be room in an instant.
-        let wait_ns = survey.least_live.map_or(1, |(_, _, reset_ns)| reset_ns);
+        // Where a claim is under way, there will be room in an instant, for this request's next try at the latest.
+        let wait_ns = survey.wait_ns().filter(|_| survey.pending.is_none()).unwrap_or(1);
         match (self.when_full, survey.least_live) {
             // What never comes back by itself is not forgotten for a newcomer: list entries, work under way.
             (WhenFull::Evict, Some((slot, state, reset_ns))) if reset_ns < u64::MAX => {
@@ -317,6 +318,12 @@ impl Table {
                     counters.forgiven_cost.fetch_add(spent, Ordering::Relaxed);
                     (slot, sealed)
                 }))
+            }
+            // A key whose own cells fill its buckets is refused: it would be admitted for ever at their expense.
+            (WhenFull::Evict, _) if survey.own_wait_ns.is_some() => {
+                // Relaxed: as above.
+                counters.denied_for_room.fetch_add(1, Ordering::Relaxed);
+                Err(NoRoom::Deny { wait_ns })
             }
             (WhenFull::Deny, _) => {
                 // Relaxed: as above.
@@ -435,19 +442,26 @@ struct Survey<'a> {
     moved: bool,
     /// A claim that is not committed: somebody is slow, or was stopped for ever.
     pending: Option<(SlotRef<'a>, State)>,
-    /// The live slot of another key that is nearest to fresh, and how near; one of the key's own cells where
-    /// there is no other.
+    /// The live slot of another key that is nearest to fresh, and how near.
     least_live: Option<(SlotRef<'a>, State, u64)>,
-    own_live: Option<(SlotRef<'a>, State, u64)>,
+    /// How near the key's own nearest is, if other cells of it are among the live ones.
+    own_wait_ns: Option<u64>,
 }
 
 impl<'a> Survey<'a> {
-    fn see_live(&mut self, slot: SlotRef<'a>, state: State, reset_ns: u64, name: Name) {
-        // A key that evicted its own cells in turn would never be refused.
-        let own = slot.owner().name().tag() == name.tag();
-        let least = if own { &mut self.own_live } else { &mut self.least_live };
-        if least.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
-            *least = Some((slot, state, reset_ns));
+    fn see_live(&mut self, slot: SlotRef<'a>, state: State, reset_ns: u64, is_own: bool) {
+        if is_own {
+            // A key that evicted its own cells in turn would never be refused.
+            self.own_wait_ns = Some(self.own_wait_ns.map_or(reset_ns, |least_ns| least_ns.min(reset_ns)));
+        } else if self.least_live.is_none_or(|(_, _, least_ns)| reset_ns < least_ns) {
+            self.least_live = Some((slot, state, reset_ns));
         }
+    }
+
+    /// How long until one of the live slots is worth a fresh one: another key's, where there is any. One of the key's
+    /// own may be what this very request has charged, and is about to hand back.
+    fn wait_ns(&self) -> Option<u64> {
+        let others_ns = self.least_live.map(|(_, _, reset_ns)| reset_ns);
+        others_ns.filter(|&wait_ns| wait_ns < u64::MAX).or(self.own_wait_ns).or(others_ns)
     }
 }

@@ -17,6 +17,7 @@ mod word;
 pub use claim::TakeoverStep;
 pub(crate) use slot::{Bucket, SlotRef};
 pub(crate) use walk::Entry;
+pub(crate) use word::TAG_MASK;
 
 use crate::charge::{Cell, Reach};
 use crate::compile::CELLS_MAX;
@@ -59,6 +60,10 @@ pub(crate) trait Worth {
     }
     /// How long until it is; 0 if it is now.
     fn reset_ns(&self, cell: usize, payload: u64, now_ns: u64) -> u64;
+    /// What the tags of one key's cells have in common.
+    fn key(&self, tag: u64, _cell: usize) -> u64 {
+        tag
+    }
     /// What is forgotten with a word, in cost.
     fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64;
     /// Notes that a key finds no room, and what is done about it.

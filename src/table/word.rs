@@ -10,6 +10,7 @@ use crate::sync::generation_kept;
 
 /// Of a key's hash, beside those that choose its buckets.
 pub(crate) const TAG_BITS: u32 = 35;
+pub(crate) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 pub(crate) const CELL_BITS: u32 = 12;
 const GENERATION_BITS: u32 = 16;
 const STAMP_GENERATION_MASK: u64 = 0x7f;
@@ -41,6 +42,10 @@ impl Name {
     /// The tag, for spreading.
     pub(crate) fn tag(self) -> u64 {
         self.0 >> NAME_SHIFT
+    }
+
+    pub(crate) fn cell(self) -> usize {
+        Owner(self.0).cell()
     }
 
     /// The way of its bucket that a name is put in if it can be, and looked for first.
