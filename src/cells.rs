@@ -83,6 +83,11 @@ impl Cells for TableCells<'_> {
         self.limiter.table.foresees(self.place(index), now_ns, &self.limiter.worth())
     }
 
+    fn count_no_room(&self, now_ns: u64) {
+        self.limiter.watch.table_full(now_ns, WhenFull::Deny);
+        self.limiter.table.count_denied_for_room(self.place(0));
+    }
+
     #[inline(always)]
     fn quick_ns(&self) -> Option<u64> {
         self.limiter.clock.quick_ns()

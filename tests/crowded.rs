@@ -1,6 +1,7 @@
 //! A key that has as many entries as there is room for: it is refused, and never admitted at its own expense.
 
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 use tollgate::{Cause, Clock, Limiter, ManualHand, Penalties, WhenFull};
 
 const POLICIES: [WhenFull; 2] = [WhenFull::Evict, WhenFull::Deny];
@@ -67,3 +68,28 @@ fn a_policy_without_room_for_a_single_key_is_refused() {
     assert_eq!(admitted(&limiter, 1_000), room);
     assert_ne!(limiter.try_acquire("key").cause(), Cause::List);
 }
+
+/// One rule is in debt, and there is no room for the other's entry. What is refused for that, however often, leaves the
+/// debt as it is: by a clock that runs, because handing a charge back loses the time since.
+#[test]
+fn a_refusal_for_room_leaves_a_debt_as_it_is() {
+    let builder = Limiter::builder().policy("5/h; 1000/s").max_keys(1).when_full(WhenFull::Deny);
+    let limiter = builder.build().unwrap();
+    assert!(limiter.try_acquire("key").is_allowed());
+    // The second rule's entry is worth a fresh one after a millisecond, and makes room for one of a list.
+    let mut listed = 0;
+    while listed < 7 {
+        listed += usize::from(limiter.deny(&listed).is_ok());
+    }
+    // The least of many: between two readings of the time, anything may come.
+    let owes_until =
+        || (0..100).map(|_| limiter.peek_n("key", 0).reset_after() + SINCE.elapsed()).min().unwrap();
+    let before = owes_until();
+    for _ in 0..10_000 {
+        assert_eq!(limiter.try_acquire("key").cause(), Cause::NoRoom);
+    }
+    let after = owes_until();
+    assert!(after < before + Duration::from_micros(500), "what was owed until {before:?} is until {after:?}");
+}
+
+static SINCE: LazyLock<Instant> = LazyLock::new(Instant::now);

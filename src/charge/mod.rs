@@ -89,6 +89,8 @@ pub(crate) trait Cells: Copy {
     fn foresees(&self, _index: usize, _now_ns: u64) -> Option<NoRoom> {
         None
     }
+    /// Notes that a request is refused because it was foreseen.
+    fn count_no_room(&self, _now_ns: u64) {}
     /// The time.
     fn now_ns(&self) -> u64;
     /// The time, if it can be read in passing.
@@ -278,15 +280,11 @@ fn acquire_bucket<'a, C: Cells>(
 #[inline(never)]
 fn acquire_several(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
     if cost.wrapping_sub(1) < policy.words_cost_max {
-        if let Some(pair) = &policy.pair {
-            if let Some(decision) = acquire_pair(pair, cells, now_ns, cost) {
-                return decision;
-            }
-        }
-        let decided = match &*policy.rules {
-            [rule] => acquire_words(&[rule], cells, now_ns, cost),
-            [first, second] => acquire_words(&[first, second], cells, now_ns, cost),
-            [first, second, third] => acquire_words(&[first, second, third], cells, now_ns, cost),
+        let decided = match (&policy.pair, &*policy.rules) {
+            (Some(pair), _) => acquire_pair(pair, cells, now_ns, cost),
+            (_, [rule]) => acquire_words(&[rule], cells, now_ns, cost),
+            (_, [first, second]) => acquire_words(&[first, second], cells, now_ns, cost),
+            (_, [first, second, third]) => acquire_words(&[first, second, third], cells, now_ns, cost),
             _ => None,
         };
         if let Some(decision) = decided {
@@ -316,6 +314,13 @@ pub(crate) fn acquire_all(
         }
         if look.is_denied() || (cost == 0 && seat == Seat::Ask) {
             return (look, None);
+        }
+        // Nor is anything charged for a key that will find no room for the rest.
+        if let Some(refusal) = foreseen(rules, cells, now_ns, cost) {
+            if refusal.cause() == Cause::NoRoom {
+                cells.count_no_room(now_ns);
+            }
+            return (refusal, None);
         }
     }
     let mut charges = [Charge::default(); RULES_MAX];
@@ -384,6 +389,9 @@ fn foreseen(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) 
     let charged =
         |rule: &CompiledRule| !rule.shadow && !matches!(rule.plan, Plan::InFlight(_)) && rule.share(cost) > 0;
     rules.iter().enumerate().filter(|(_, rule)| charged(rule)).find_map(|(index, rule)| {
+        if cells.find(rule.first_cell).is_some() {
+            return None;
+        }
         let (cause, wait_ns) = match cells.foresees(rule.first_cell, now_ns)? {
             NoRoom::Deny { wait_ns } => (Cause::NoRoom, wait_ns),
             NoRoom::Closed => (Cause::Closed, u64::MAX),

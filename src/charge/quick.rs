@@ -26,17 +26,20 @@ pub(super) fn acquire_pair<C: Cells>(
     let (second_stored, second_word) = second_cell.load(|| 0).ok()?;
     let admitted = (first.plan.admit(first_word, now_ns, cost), second.plan.admit(second_word, now_ns, cost));
     let (outcome, first_word, second_word, second_binds) = match admitted {
-        (Some(first_next), Some(second_next)) => {
+        (Some(first_next), Some(mut second_next)) => {
             if !first_cell.replace(first_stored, first_next) {
                 return None;
             }
             if !second_cell.replace(second_stored, second_next) {
-                if !is_broken(Fault::NoHandBack) {
-                    let charge = Charge { word: first_next, at_ns: now_ns, uncounted: false };
-                    let plan = Plan::Gcra(first.plan);
-                    hand_back_word(plan, first.cell, cells, cost, charge.alone(plan, cost));
-                }
-                return None;
+                let Some(next) = charge_again(second.plan, &second_cell, now_ns, cost) else {
+                    if !is_broken(Fault::NoHandBack) {
+                        let charge = Charge { word: first_next, at_ns: now_ns, uncounted: false };
+                        let plan = Plan::Gcra(first.plan);
+                        hand_back_word(plan, first.cell, cells, cost, charge.alone(plan, cost));
+                    }
+                    return None;
+                };
+                second_next = next;
             }
             let headroom = first.plan.headroom(first_next, now_ns);
             let second_binds = second.plan.headroom(second_next, now_ns).compare(headroom) == Ordering::Less;
@@ -100,8 +103,11 @@ pub(super) fn acquire_words<const RULES: usize, C: Cells>(
     for index in 0..RULES {
         let (cell, stored) = found[index].as_ref()?;
         if !cell.replace(*stored, words[index]) {
-            hand_back_words(&rules[..index], cells, &words, now_ns, cost);
-            return None;
+            let Some(next) = charge_again(rules[index].plan, cell, now_ns, cost) else {
+                hand_back_words(&rules[..index], cells, &words, now_ns, cost);
+                return None;
+            };
+            words[index] = next;
         }
         let headroom = rules[index].plan.headroom(words[index], now_ns);
         if least.is_none_or(|least| headroom.compare(least) == Ordering::Less) {
@@ -109,6 +115,22 @@ pub(super) fn acquire_words<const RULES: usize, C: Cells>(
         }
     }
     Some(decision_of_word(rules[tightest], tightest, Outcome::Allowed, words[tightest], now_ns, cost))
+}
+
+/// Charges a cell to which somebody else came first, for as long as it still fits: handing back what the earlier rules
+/// took would lose the time since. `None` where it does not, or the word is doubtful.
+#[cold]
+fn charge_again(plan: impl Step, cell: &impl Cell, now_ns: u64, cost: u64) -> Option<u64> {
+    loop {
+        let (stored, word) = cell.load(|| 0).ok()?;
+        if plan.is_doubtful(word, now_ns) {
+            return None;
+        }
+        let next = plan.admit(word, now_ns, cost)?;
+        if cell.replace(stored, next) {
+            return Some(next);
+        }
+    }
 }
 
 /// Undoes what was spent under the first few of several rules of one word each.

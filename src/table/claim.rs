@@ -321,13 +321,11 @@ impl Table {
             }
             // A key whose own cells fill its buckets is refused: it would be admitted for ever at their expense.
             (WhenFull::Evict, _) if survey.own_wait_ns.is_some() => {
-                // Relaxed: as above.
-                counters.denied_for_room.fetch_add(1, Ordering::Relaxed);
+                self.count_denied_for_room(place);
                 Err(NoRoom::Deny { wait_ns })
             }
             (WhenFull::Deny, _) => {
-                // Relaxed: as above.
-                counters.denied_for_room.fetch_add(1, Ordering::Relaxed);
+                self.count_denied_for_room(place);
                 Err(NoRoom::Deny { wait_ns })
             }
             // Nothing to evict: every candidate is a claim under way, of as many keys at this instant, or stays.

@@ -310,6 +310,12 @@ impl Table {
         &self.shards[place.home / self.buckets.len().div_ceil(self.shards.len())]
     }
 
+    /// Counts a newcomer who was refused because it would have found no room.
+    pub(crate) fn count_denied_for_room(&self, place: Place) {
+        // Relaxed: counters are read for their values alone.
+        self.counters(place).denied_for_room.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a shadow rule's refusal.
     pub(crate) fn count_shadow(&self, place: Place) {
         // Relaxed: counters are read for their values alone.
