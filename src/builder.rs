@@ -98,7 +98,12 @@ impl LimiterBuilder {
     ///
     /// A key takes room only while it is worth less than a fresh one. All memory is taken at build: 24 bytes a
     /// key under one rule, 71 under two, 178 under three, and 100 for each request a longer log remembers.
-    /// Tables of a few thousand keys are given twice that.
+    /// Tables of a few thousand keys are given twice that. List entries, marks ([`Limiter::once`]) and lockouts take
+    /// room too.
+    ///
+    /// A key may live in two places of the table, so that all find room is a matter of large numbers: of 80 fills to
+    /// the brim with a million keys, one left one key without. Whoever cannot bear that asks for a few hundredths more
+    /// than is needed.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self

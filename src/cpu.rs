@@ -44,25 +44,40 @@ pub(crate) fn prefetch<T>(place: *const T) {
     let _ = place;
 }
 
-/// Tells the system that this memory had better be on large pages, of which a processor remembers as many as of small
-/// ones: far fewer ways to memory begin with a search for the page. Takes effect for what is not yet touched.
+/// Which pages a stretch of memory is to be on.
+#[cfg_attr(tollgate_loom, allow(dead_code, reason = "a model's memory is not on pages"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pages {
+    /// Large ones, of which a processor remembers as many as of small ones: far fewer ways to memory begin with a search
+    /// for the page.
+    Large,
+    /// Small ones alone: the system zeroes a page when it is first touched, and a large one takes it long.
+    Small,
+}
+
+/// Tells the system which pages this memory had better be on. Takes effect for what is not yet touched.
 #[cfg_attr(
     all(target_os = "linux", not(any(tollgate_loom, miri))),
     allow(unsafe_code, reason = "the system's call has no other name")
 )]
-pub(crate) fn prefer_huge_pages(start: NonNull<u8>, bytes: usize) {
+#[cfg_attr(tollgate_loom, allow(dead_code, reason = "a model's memory is not on pages"))]
+pub(crate) fn prefer_pages(pages: Pages, start: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(any(tollgate_loom, miri))))]
     if bytes > 0 {
         use std::ffi::{c_int, c_void};
-        const MADV_HUGEPAGE: c_int = 14;
+        // As the kernel numbers them: MADV_HUGEPAGE and MADV_NOHUGEPAGE.
+        let advice: c_int = match pages {
+            Pages::Large => 14,
+            Pages::Small => 15,
+        };
         // SAFETY: the declaration is that of the C library, which the standard library is linked with.
         unsafe extern "C" {
             fn madvise(start: *mut c_void, bytes: usize, advice: c_int) -> c_int;
         }
         // SAFETY: this advice changes nothing that the memory holds, whoever it belongs to. Where it is not taken, all
         // is as before.
-        let _taken = unsafe { madvise(start.as_ptr().cast(), bytes, MADV_HUGEPAGE) };
+        let _taken = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
     }
     #[cfg(not(all(target_os = "linux", not(any(tollgate_loom, miri)))))]
-    let _ = (start, bytes);
+    let _ = (pages, start, bytes);
 }

@@ -1,5 +1,7 @@
 //! A key that has as many entries as there is room for: it is refused, and never admitted at its own expense.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use tollgate::{Cause, Clock, Limiter, ManualHand, Penalties, WhenFull};

@@ -19,7 +19,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 mod kind {
     use super::super::slot::Bucket;
     use super::{HUGE_PAGE_BYTES, PAGE_BYTES};
-    use crate::cpu::prefer_huge_pages;
+    use crate::cpu::{Pages, prefer_pages};
     use crossbeam_utils::CachePadded;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::fmt;
@@ -59,11 +59,20 @@ mod kind {
             Some(Self { first, count, memory, layout })
         }
 
+        /// Leaves it to the system to provide each page when it is first touched: small ones, because somebody waits.
+        pub(crate) fn leave_out(&self) {
+            self.prefer(Pages::Small);
+        }
+
+        fn prefer(&self, pages: Pages) {
+            // Whole large ones only: the rest of another would be nobody's.
+            let bytes = size_of_val(&**self) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+            prefer_pages(pages, self.first.cast(), bytes);
+        }
+
         /// Has the system provide every page now, before anybody waits for one: large ones where it may.
         pub(crate) fn bring_in(&self) {
-            let bytes = size_of_val(&**self);
-            // Whole ones only: the rest of another would be nobody's.
-            prefer_huge_pages(self.first.cast(), bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+            self.prefer(Pages::Large);
             for bucket in self.iter().step_by(PAGE_BYTES / size_of::<CachePadded<Bucket>>()) {
                 bucket.bring_in();
             }
@@ -116,6 +125,8 @@ mod kind {
         }
 
         pub(crate) fn bring_in(&self) {}
+
+        pub(crate) fn leave_out(&self) {}
     }
 
     impl Deref for Buckets {

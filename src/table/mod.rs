@@ -171,6 +171,8 @@ impl Table {
         let buckets = Buckets::new(count)?;
         if prefault.unwrap_or(size_of_val(&*buckets) <= PREFAULT_BYTES) {
             buckets.bring_in();
+        } else {
+            buckets.leave_out();
         }
         let zero = || AtomicU64::new(0);
         let shards = (0..count.next_power_of_two().min(SHARDS_MAX))
