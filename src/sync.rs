@@ -62,6 +62,10 @@ pub enum Fault {
     NoTwinSearch,
     /// Nothing orders a claim before the search for twins.
     NoFence,
+    /// A claim is given up by taking the name off, and nobody is shut out of its generation.
+    TidiesUnsealed,
+    /// Of a key's name on several slots only the first is looked at.
+    FirstNameOnly,
     /// A live entry is judged worthless.
     ForgetsDebt,
     /// A claim that another key has not committed to is left to it, for however long that takes.

@@ -112,7 +112,30 @@ fn twins_in_different_buckets() {
     one_of_twins(DIFFERENT_BUCKETS);
     caught(Fault::NoTwinSearch, || one_of_twins(DIFFERENT_BUCKETS));
     caught(Fault::NoFence, || one_of_twins(DIFFERENT_BUCKETS));
+    caught(Fault::TidiesUnsealed, || one_of_twins(DIFFERENT_BUCKETS));
     caught(Fault::LoadThenStore, || one_of_twins(DIFFERENT_BUCKETS));
+}
+
+/// The same, and another key moves into the slot that one of the twins was withdrawn from, beside whoever was about to
+/// commit there.
+#[test]
+fn a_withdrawn_twins_slot_is_moved_into() {
+    let scene = Scene {
+        name: "insert, same key, and another where one is withdrawn",
+        threads: &[&[Take(1), Take(0)], &[Take(0), Take(3)]],
+        preemptions_max: [3, 1],
+        ..DIFFERENT_BUCKETS
+    };
+    let model = || {
+        scene.play(move |after| {
+            law(after.admitted == [1, 1, 0, 1], || format!("{:?} admitted of 1 each", after.admitted));
+            after.each_has_paid_its_own(1, &[0, 1, 3]);
+            after.one_entry_a_debtor(1);
+        });
+    };
+    model();
+    caught(Fault::TidiesUnsealed, model);
+    caught(Fault::NoTwinSearch, model);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tollgate::model::Fault;
 use tollgate::model::TakeoverStep::{Claim, Seal};
 
 const MINUTES_10: Duration = Duration::from_secs(600);
+const MINUTES_40: Duration = Duration::from_secs(2_400);
 const MINUTES_50: Duration = Duration::from_secs(3_000);
 
 /// One bucket with two entries, key 0's past and key 2's not. Somebody begins to take the slot for key 1.
@@ -66,6 +67,19 @@ fn a_stalled_claim_is_taken_away() {
     caught(Fault::LoadThenStore, || somebody_gets_the_slot(scene));
 }
 
+/// The claim that nobody will commit is on a slot that was nobody's: there was no one to seal out.
+#[test]
+fn a_stalled_claim_of_an_empty_slot_is_adopted_or_taken_away() {
+    let scene =
+        Scene { name: "stalled claim of an empty slot", before: &[Take(2), Abandon(1, Claim)], ..CLAIMED };
+    let of_others = Scene { name: "the same, other keys", threads: &[&[Take(3)], &[Take(0)]], ..scene };
+    for scene in [scene, of_others] {
+        somebody_gets_the_slot(scene);
+        caught(Fault::LoadThenStore, || somebody_gets_the_slot(scene));
+    }
+    caught(Fault::WaitsForClaimer, || somebody_gets_the_slot(of_others));
+}
+
 /// Key 0 was asked for twice, admitted both times, and one of them was refunded.
 fn both_admitted_and_one_refunded(scene: Scene) {
     scene.play(|after| {
@@ -98,13 +112,24 @@ fn a_name_left_behind_in_the_other_bucket() {
         name: "name left on a sealed slot, two buckets",
         policy: "1/h burst 2",
         burst: 2,
-        cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (true, 1)]),
-        // Vacant slots are taken before sealed ones: key 0 goes to its other bucket.
-        before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10), Abandon(1, Seal)],
+        cast: Cast::TwoBuckets([(true, 0), (true, 0), (false, 0), (true, 1)]),
+        // Key 0's past entry is the only one to spare, until key 2 is worth nothing either: then fewer live in the
+        // other bucket, and key 0 goes there.
+        before: &[
+            Take(0),
+            Wait(MINUTES_10),
+            Take(2),
+            Wait(MINUTES_40),
+            Take(3),
+            Wait(MINUTES_10),
+            Abandon(1, Seal),
+            Wait(MINUTES_10),
+        ],
         threads: &[&[Take(0)], &[Take(0), Refund(0)]],
         preemptions_max: [2, 1],
         ..CLAIMED
     };
     both_admitted_and_one_refunded(scene);
+    caught(Fault::FirstNameOnly, || both_admitted_and_one_refunded(scene));
     caught(Fault::LoadThenStore, || both_admitted_and_one_refunded(scene));
 }

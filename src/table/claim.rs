@@ -389,6 +389,9 @@ pub(super) fn withdraw(pending: SlotRef<'_>, seen: State, worth: &impl Worth) ->
     if !seen.is_sealed_under(pending.owner()) {
         return false;
     }
+    if is_broken(Fault::TidiesUnsealed) {
+        return pending.vacate_unsealed();
+    }
     let Some(sealed) = pending.seal(seen, worth.now_ns()) else { return false };
     let _tidied = pending.claim(Name::NOBODY, sealed);
     true

@@ -23,7 +23,7 @@ use crate::charge::{Cell, Reach};
 use crate::compile::CELLS_MAX;
 use crate::error::Error;
 use crate::sync::unmodelled::AtomicU64 as PlainU64;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
 use claim::Mine;
 use crossbeam_utils::CachePadded;
 use memory::Buckets;
@@ -282,7 +282,11 @@ impl Table {
         // Nearly always on the line of the preferred way, in the one bucket or the other.
         let found =
             (0..WAYS / LINE_WAYS).find_map(|other| find_on(line ^ other, home, partner, place.name))?;
-        if found.state().is_live_under(found.owner()) { Some(found) } else { self.find_behind(place) }
+        match found.state().is_live_under(found.owner()) {
+            true => Some(found),
+            false if is_broken(Fault::FirstNameOnly) => None,
+            false => self.find_behind(place),
+        }
     }
 
     /// The live slot of a key that has left its name on another one too: a claim given up halfway, or an

@@ -201,6 +201,11 @@ impl<'a> SlotRef<'a> {
         self.change_owner(self.owner.succeeded_by(name))
     }
 
+    /// Takes the name off a slot in the generation it is in, which only a model asks for: somebody may be about to charge.
+    pub(crate) fn vacate_unsealed(self) -> bool {
+        self.change_owner(self.owner.succeeded_by_nobody()).is_some()
+    }
+
     fn change_owner(self, owner: Owner) -> Option<Self> {
         // CLAIM: Release, so that a reader of the new owner finds the seal; and one order of all claims and
         // of the searches for twins that follow them (see `Table::settle`).

@@ -77,6 +77,11 @@ impl Owner {
         Self(name.0 | self.generation())
     }
 
+    /// Nobody in the generation of this owner, who was not shut out.
+    pub(crate) fn succeeded_by_nobody(self) -> Self {
+        Self(self.generation())
+    }
+
     pub(crate) fn is_nobody(self) -> bool {
         self.0 & SOMEBODY == 0
     }
