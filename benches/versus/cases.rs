@@ -110,3 +110,5 @@ pub const GATE_RATIO: f64 = 1.15;
 pub const COARSE_GATE_NS: f64 = 3.0;
 /// The ratio over governor with ahash that is to hold in every case.
 pub const OVER_AHASH: f64 = 1.4;
+/// How much more two threads are to do than one where nothing is written.
+pub const TWO_OVER_ONE: f64 = 1.9;

@@ -1,8 +1,8 @@
 //! What was measured, as tables and charts, beside what was to be reached.
 
-use crate::cases::{BYTES_A_KEY, COARSE_GATE_NS, GATE_RATIO, Keys, OVER_AHASH, STALL_NS};
+use crate::cases::{BYTES_A_KEY, COARSE_GATE_NS, GATE_RATIO, Keys, OVER_AHASH, STALL_NS, TWO_OVER_ONE};
 use crate::memory::Memory;
-use crate::peers::{self, Peer};
+use crate::peers::{self, Peer, Traffic};
 use crate::speed::Measured;
 use crate::stalls::Stalls;
 use tollgate_bench::chart::{self, Bar};
@@ -133,6 +133,7 @@ impl Report {
                 }
             }
         }
+        verdicts.extend(self.writeless_verdicts());
         let over = self.speed.iter().filter_map(|measured| {
             let ratio = measured.ns(AHASH)? / measured.ns(OURS)?;
             Some((ratio, measured.case.title()))
@@ -141,6 +142,26 @@ impl Report {
             verdicts.push(at_least(format!("over {AHASH}, where it is least ({title})"), OVER_AHASH, ratio));
         }
         verdicts
+    }
+
+    /// A refusal writes nothing: two threads that are refused on one key together do nearly twice as much as one.
+    fn writeless_verdicts(&self) -> Vec<Verdict> {
+        let of = |threads| {
+            self.speed.iter().find(|measured| {
+                let case = measured.case;
+                case.keys == Keys::Hot && case.traffic == Traffic::Refuse && case.threads == threads
+            })
+        };
+        let Some((one, two)) = of(1).zip(of(2)) else { return Vec::new() };
+        let verdict = |name| {
+            let times = 2.0 * one.ns(name)? / two.ns(name)?;
+            Some(at_least(
+                format!("refusals of two threads on one key, over one's: {name}"),
+                TWO_OVER_ONE,
+                times,
+            ))
+        };
+        [OURS, COARSE].into_iter().filter_map(verdict).collect()
     }
 
     fn gate_verdicts(&self) -> Vec<Verdict> {
