@@ -50,8 +50,8 @@ pub struct LimiterBuilder {
     refusals: Refusals,
 }
 
-impl LimiterBuilder {
-    pub(crate) fn new() -> Self {
+impl Default for LimiterBuilder {
+    fn default() -> Self {
         Self {
             policy: None,
             tiers: Vec::new(),
@@ -67,7 +67,9 @@ impl LimiterBuilder {
             refusals: Refusals::default(),
         }
     }
+}
 
+impl LimiterBuilder {
     /// The policy: a [`Policy`], a [`Rule`](crate::Rule) or a text. Required.
     pub fn policy<P>(mut self, policy: P) -> Self
     where

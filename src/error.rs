@@ -15,7 +15,7 @@ use std::fmt;
 ///     "column 9: unknown unit `fortnight`: use ns, us, ms, s, min, h, d or w",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
     message: Box<str>,
     column: Option<usize>,

@@ -42,7 +42,7 @@ pub(crate) const ONCE_CELL: usize = LAYOUT_CELLS_MAX + 2;
 /// assert!(decision.retry_after() > Some(Duration::from_secs(29)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Penalties {
     lockouts: Vec<Duration>,

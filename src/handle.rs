@@ -23,6 +23,7 @@ use std::fmt;
 /// assert!(key.try_acquire().is_denied());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct KeyHandle<'a> {
     limiter: &'a Limiter,
     cells: TableCells<'a>,

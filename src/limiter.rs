@@ -90,7 +90,7 @@ impl Limiter {
 
     /// A limiter built step by step.
     pub fn builder() -> LimiterBuilder {
-        LimiterBuilder::new()
+        LimiterBuilder::default()
     }
 
     /// Takes one for `key`, or says when to come back.

@@ -316,6 +316,9 @@ impl Policy {
 }
 
 pub(crate) fn check_rule_count(rules: usize) -> Result<(), Error> {
+    if rules == 0 {
+        return Err(Error::new("a policy has at least one rule"));
+    }
     if rules > RULES_MAX {
         return Err(Error::new(format!("a policy has at most {RULES_MAX} rules")));
     }
@@ -340,24 +343,60 @@ impl From<&Self> for Policy {
     }
 }
 
-/// For rules that were read one by one.
+/// For rules that were read one by one. Of no rules at all comes a policy that no limiter accepts.
+///
+/// ```
+/// use tollgate::{Limiter, Policy, Rule};
+///
+/// let policy: Policy = [10, 20].map(Rule::per_second).into_iter().collect();
+/// assert_eq!(policy.to_string(), "10/s; 20/s");
+///
+/// let error = Limiter::new(Policy::from_iter([])).unwrap_err();
+/// assert_eq!(error.to_string(), "a policy has at least one rule");
+/// ```
+impl FromIterator<Rule> for Policy {
+    fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
+        Self { rules: rules.into_iter().collect() }
+    }
+}
+
+impl Extend<Rule> for Policy {
+    fn extend<I: IntoIterator<Item = Rule>>(&mut self, rules: I) {
+        self.rules.extend(rules);
+    }
+}
+
+/// For rules that are written down one beside the other.
 ///
 /// ```
 /// use tollgate::{Limiter, Rule};
 ///
-/// let rules = vec![Rule::per_second(10), Rule::per_hour(1000)];
-/// assert_eq!(Limiter::new(rules)?.policy().to_string(), "10/s; 1000/h");
-/// assert_eq!(Limiter::new(vec![]).unwrap_err().to_string(), "a policy has at least one rule");
+/// let limiter = Limiter::new([Rule::per_second(10), Rule::per_hour(1000)])?;
+/// assert_eq!(limiter.policy().to_string(), "10/s; 1000/h");
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+impl<const RULES: usize> TryFrom<[Rule; RULES]> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: [Rule; RULES]) -> Result<Self, Error> {
+        Vec::from(rules).try_into()
+    }
+}
+
+impl TryFrom<&[Rule]> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: &[Rule]) -> Result<Self, Error> {
+        rules.to_vec().try_into()
+    }
+}
+
 impl TryFrom<Vec<Rule>> for Policy {
     type Error = Error;
 
     fn try_from(rules: Vec<Rule>) -> Result<Self, Error> {
-        match rules.is_empty() {
-            true => Err(Error::new("a policy has at least one rule")),
-            false => Ok(Self { rules }),
-        }
+        check_rule_count(rules.len())?;
+        Ok(Self { rules })
     }
 }
 

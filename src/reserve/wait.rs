@@ -27,7 +27,7 @@ const STANDSTILL_NS: u64 = 1_000_000;
 /// assert!(limiter.acquire_blocking_with("key", wait).is_allowed());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Wait {
     cost: u64,
