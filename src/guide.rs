@@ -34,8 +34,9 @@ pub mod scaling {}
 #[doc = include_str!("../docs/tool.md")]
 pub mod tool {}
 
+// A link to the page of another package, whose files this one cannot have otherwise.
 #[doc = include_str!("../docs/links.md")]
-#[doc = include_str!("../benches/README.md")]
+#[doc = include_str!("../docs/benchmarks.md")]
 pub mod benchmarks {}
 
 #[doc = include_str!("../docs/links.md")]

@@ -119,7 +119,8 @@ fn a_rule_written_down_is_the_same_rule() {
     ]);
     let names = select(vec![None, Some("api"), Some("burst"), Some("5/s")]);
     let bursts = select(vec![None, Some(1), Some(100)]);
-    let mut runner = TestRunner::new_with_rng(Config::with_cases(4_000), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner =
+        TestRunner::new_with_rng(Config::with_cases(4_000), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let accepted = std::cell::Cell::new(0);
     let drawn = (counts, periods, algorithms, names, bursts, any::<bool>());
     runner

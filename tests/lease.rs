@@ -162,7 +162,11 @@ fn lists_are_asked_for_every_batch() {
     let mut lease = limiter.lease("key", 10);
     assert!(lease.try_acquire().is_allowed());
     limiter.deny("key").unwrap();
-    assert_eq!((0..20).filter(|_| lease.try_acquire().is_allowed()).count(), 9, "what was in hand, and then no more");
+    assert_eq!(
+        (0..20).filter(|_| lease.try_acquire().is_allowed()).count(),
+        9,
+        "what was in hand, and then no more"
+    );
     limiter.allow("key").unwrap();
     assert!((0..1_000).all(|_| lease.try_acquire().is_allowed()));
 }

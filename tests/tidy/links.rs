@@ -7,6 +7,9 @@ use std::path::Path;
 /// What labels mean in rustdoc. That the items are there is rustdoc's to say.
 const LABELS: &str = "docs/links.md";
 
+/// A page of another package, and the link by which this one has it.
+const LINKED: (&str, &str) = ("benches/README.md", "docs/benchmarks.md");
+
 /// What is wrong with the links of all pages among these files.
 pub(crate) fn dead(root: &Path, files: &[(String, String)]) -> Vec<String> {
     let labels = text_of(files, LABELS);
@@ -32,6 +35,7 @@ fn text_of<'a>(files: &'a [(String, String)], path: &str) -> &'a str {
 
 /// Whether the labels come before a page wherever the source includes it; `None` if it does not.
 fn included(files: &[(String, String)], page: &str) -> Option<bool> {
+    let page = if page == LINKED.0 { LINKED.1 } else { page };
     let mut found = None;
     for (_, text) in files.iter().filter(|(path, _)| path.starts_with("src/")) {
         let lines: Vec<&str> = text.lines().collect();
@@ -178,6 +182,8 @@ fn a_link_that_rustdoc_cannot_follow_is_noticed() {
     let source = "#[doc = include_str!(\"../docs/gate.md\")]\npub mod gate {}\n";
     assert_eq!(included(&[file("src/guide.rs", source)], "docs/gate.md"), Some(false));
     assert_eq!(included(&[file("src/guide.rs", source)], "docs/door.md"), None);
+    let source = "#[doc = include_str!(\"../docs/benchmarks.md\")]\npub mod benchmarks {}\n";
+    assert_eq!(included(&[file("src/guide.rs", source)], "benches/README.md"), Some(false));
     let unused = [file("docs/links.md", labels), file("docs/door.md", "# Door\n")];
     assert_eq!(dead(Path::new("."), &unused), ["docs/links.md: link: no page has a [Gate]"]);
 }
