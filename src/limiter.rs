@@ -145,7 +145,8 @@ impl Limiter {
     /// Takes one for each of `keys` and writes the decisions beside them. The time is read once for every 16.
     ///
     /// Reads ahead: while one key is decided, the next ones are already on their way from memory. Beyond the
-    /// shorter of the two slices nothing is done; the number of decisions made is returned.
+    /// shorter of the two slices nothing is done; the number of decisions made is returned. What is in the slice
+    /// before does not matter: `vec![limiter.peek(&keys[0]); keys.len()]` will do, kept for the next batch.
     ///
     /// ```
     /// let limiter = tollgate::Limiter::new("2/s")?;

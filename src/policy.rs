@@ -545,6 +545,22 @@ impl TryFrom<&[Rule]> for Policy {
     }
 }
 
+impl<const RULES: usize> TryFrom<&[Rule; RULES]> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: &[Rule; RULES]) -> Result<Self, Error> {
+        rules.as_slice().try_into()
+    }
+}
+
+impl TryFrom<&Vec<Rule>> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: &Vec<Rule>) -> Result<Self, Error> {
+        rules.as_slice().try_into()
+    }
+}
+
 impl TryFrom<Vec<Rule>> for Policy {
     type Error = Error;
 
