@@ -60,6 +60,32 @@ fn everything_that_is_shared_can_be() {
     is_error::<Denied>();
 }
 
+/// What a server keeps in its state, or hands to a task.
+#[test]
+fn what_features_add_can_be_shared() {
+    fn shared<T: Send + Sync + Debug + 'static>() {}
+    shared::<tollgate::TopKeys>();
+    shared::<tollgate::Offender>();
+    #[cfg(any(feature = "metrics", feature = "prometheus"))]
+    shared::<tollgate::export::Exporter>();
+    #[cfg(feature = "rules")]
+    shared::<tollgate::rules::RuleSet>();
+    #[cfg(feature = "redis")]
+    {
+        shared::<tollgate::redis::RedisLimiter>();
+        shared::<tollgate::redis::RedisLimiterBuilder>();
+        shared::<tollgate::redis::RedisError>();
+    }
+    #[cfg(feature = "tower")]
+    {
+        shared::<tollgate::tower::RateLimitLayer>();
+        shared::<tollgate::tower::RateLimit<(), tollgate::tower::NoBody>>();
+        shared::<tollgate::tower::RulesHandle>();
+        shared::<tollgate::tower::ClientIp>();
+        shared::<tollgate::tower::Meter>();
+    }
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_wait_can_be_spawned() {

@@ -280,6 +280,29 @@ fn every_ordering_is_on_its_page() {
     }
 }
 
+/// The steps of `./test` by their kind: of every run, and of long ones alone.
+fn steps<'a>(script: &'a str, kind: &str) -> Vec<&'a str> {
+    let (_, list) = script.split_once(&format!("\n{kind}=(\n")).unwrap();
+    let lines = list.lines().take_while(|line| *line != ")");
+    lines.map(|line| line.trim().trim_start_matches('"').split('|').next().unwrap()).collect()
+}
+
+/// The page says of every step when it is run.
+#[test]
+fn every_step_is_on_its_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = fs::read_to_string(root.join("test")).unwrap();
+    let page = fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+    for (kind, is_of_every_run) in [("steps", true), ("deep_steps", false)] {
+        for step in steps(&script, kind) {
+            let row =
+                page.lines().find(|line| line.starts_with("| `") && line.contains(&format!("`{step}`")));
+            let is_said = row.map(|row| !row.contains("| no |"));
+            assert_eq!(is_said, Some(is_of_every_run), "CONTRIBUTING.md and the step `{step}`");
+        }
+    }
+}
+
 /// Asserts that a file is complained about once, by this rule.
 #[track_caller]
 fn noticed(rule: &str, path: &str, text: &str) {
