@@ -97,17 +97,18 @@ fn a_wait_can_be_spawned() {
 fn a_limiter_is_made_of_whatever_says_a_policy() {
     let (rule, policy) = (Rule::per_second(10), Policy::from(Rule::per_second(10)));
     let text = String::from("10/s");
+    let (array, list) = ([rule.clone()], vec![rule.clone()]);
     let made = [
         Limiter::new("10/s"),
         Limiter::new(&text),
         Limiter::new(text.clone()),
         Limiter::new(&rule),
         Limiter::new(&policy),
-        Limiter::new(vec![rule.clone()]),
-        Limiter::new([rule.clone()]),
-        Limiter::new(&[rule.clone()]),
-        Limiter::new(&[rule.clone()][..]),
-        Limiter::new(&vec![rule.clone()]),
+        Limiter::new(list.clone()),
+        Limiter::new(array.clone()),
+        Limiter::new(&array),
+        Limiter::new(&array[..]),
+        Limiter::new(&list),
         Limiter::new(std::iter::once(rule.clone()).collect::<Policy>()),
         LimiterBuilder::default().policy(&rule).build(),
         Limiter::new(rule),
