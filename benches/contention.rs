@@ -42,7 +42,7 @@ fn decide(limiter: &Limiter, how: How, keys: &[u64], after: impl FnMut()) {
         }
         How::Lease => {
             let mut lease = limiter.lease(&keys[0], 64);
-            each(keys, after, |_| lease.try_acquire());
+            each(keys, after, |_| lease.try_acquire().is_allowed());
         }
         How::Never => each(keys, after, |_| true),
     }

@@ -1,6 +1,6 @@
 //! tollgate beside other limiters: the same keys, the same rule, in one process, in interleaved rounds.
 //!
-//! `cargo bench --bench versus` prints ratios over governor's default and what was to be reached, and writes
+//! `cargo bench --bench versus` prints ratios over governor's default beside the aims, and writes
 //! `results/versus.md` and charts; `-- --quick` takes less than two minutes and writes `results/versus-quick.md`.
 //! `-- "1 M"` measures the cases with that in their name, `-- memory`, `-- growing` and `-- cleaning` the rest.
 

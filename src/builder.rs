@@ -50,8 +50,8 @@ pub struct LimiterBuilder {
     refusals: Refusals,
 }
 
-impl LimiterBuilder {
-    pub(crate) fn new() -> Self {
+impl Default for LimiterBuilder {
+    fn default() -> Self {
         Self {
             policy: None,
             tiers: Vec::new(),
@@ -67,8 +67,20 @@ impl LimiterBuilder {
             refusals: Refusals::default(),
         }
     }
+}
 
+impl LimiterBuilder {
     /// The policy: a [`Policy`], a [`Rule`](crate::Rule) or a text. Required.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Rule};
+    ///
+    /// let limiter = Limiter::builder().policy(Rule::per_second(10)).build()?;
+    /// let error = Limiter::builder().policy("10/sec/user").build().unwrap_err();
+    /// assert!(error.to_string().starts_with("column 7: "));
+    /// assert!(Limiter::builder().build().is_err()); // without a policy
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn policy<P>(mut self, policy: P) -> Self
     where
         P: TryInto<Policy>,
@@ -79,6 +91,15 @@ impl LimiterBuilder {
     }
 
     /// One more policy over the same keys, by name: see [`Limiter::tier`].
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("10/min").tier("premium", "1000/min").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// assert!(premium.try_acquire_n("bob", 500).is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tier<P>(mut self, name: impl Into<Box<str>>, policy: P) -> Self
     where
         P: TryInto<Policy>,
@@ -89,6 +110,18 @@ impl LimiterBuilder {
     }
 
     /// Lockouts for keys that are refused again and again; none unless given. A refusal then writes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Cause, Limiter, Penalties};
+    ///
+    /// let lockouts = Penalties::new([Duration::from_secs(60), Duration::from_secs(3_600)]);
+    /// let limiter = Limiter::builder().policy("1/s").penalties(lockouts).build()?;
+    /// assert!(limiter.try_acquire("mallory").is_allowed());
+    /// assert!(limiter.try_acquire("mallory").is_denied());
+    /// assert_eq!(limiter.try_acquire("mallory").cause(), Cause::Penalty);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn penalties(mut self, penalties: Penalties) -> Self {
         self.penalties = Some(penalties);
         self
@@ -104,18 +137,49 @@ impl LimiterBuilder {
     /// A key may live in two places of the table, so that all find room is a matter of large numbers: of 80 fills to
     /// the brim with a million keys, one left one key without. Whoever cannot bear that asks for a few hundredths more
     /// than is needed.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("100/min").max_keys(1_000_000).build()?;
+    /// let bytes_a_key = limiter.stats().bytes / limiter.stats().max_keys;
+    /// assert!((23..=25).contains(&bytes_a_key), "{bytes_a_key}");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
     }
 
     /// What to do for a key that finds no room; [`WhenFull::Evict`] unless given.
+    ///
+    /// ```
+    /// use tollgate::{Cause, Limiter, WhenFull};
+    ///
+    /// let limiter = Limiter::builder().policy("1/h").max_keys(1).when_full(WhenFull::Deny).build()?;
+    /// let crowd: Vec<_> = (0..1_000).map(|key| limiter.try_acquire(&key)).collect();
+    /// assert!(crowd.iter().any(|decision| decision.cause() == Cause::NoRoom));
+    /// assert!(limiter.stats().denied_for_room > 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
     /// Where time comes from; [`Clock::precise`] unless given.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::builder().policy("1/min").clock(clock).build()?;
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// hand.advance(Duration::from_secs(60));
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -126,6 +190,18 @@ impl LimiterBuilder {
     /// With random seeds nobody outside can aim two keys at the same place. Two keys share a budget when 35
     /// bits of their hashes and one of two buckets agree: among a million live keys the chance that any two
     /// do is 1 in 6 400.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let build = || Limiter::builder().policy("1/h").max_keys(1).seeds([1, 2, 3, 4]).build();
+    /// let evicted = |limiter: Limiter| {
+    ///     (0..1_000).for_each(|key| drop(limiter.try_acquire(&key).into_result()));
+    ///     limiter.stats().evicted
+    /// };
+    /// assert_eq!(evicted(build()?), evicted(build()?)); // every run the same
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn seeds(mut self, seeds: [u64; 4]) -> Self {
         self.seeds = Some(seeds);
         self
@@ -136,6 +212,15 @@ impl LimiterBuilder {
     /// Unless given, tables of up to 256 MiB (some 11 million keys) are; a larger one grows into its memory as
     /// keys arrive, and a call that is the first to reach a page takes microseconds longer. Memory that is touched at
     /// build is on huge pages where the system has them, which makes large tables faster.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// // For a short-lived process, or a table that is never filled.
+    /// let limiter = Limiter::builder().policy("100/min").max_keys(1_000_000).prefault(false).build()?;
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.prefault = Some(prefault);
         self
@@ -185,6 +270,14 @@ impl LimiterBuilder {
     }
 
     /// A name for events and for people: [`Limiter::name`].
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("100/min").named("api").build()?;
+    /// assert_eq!(limiter.name(), Some("api"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn named(mut self, name: impl Into<Box<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -194,6 +287,16 @@ impl LimiterBuilder {
     ///
     /// It adds some 80 instructions to a keyed hit of 107 (`cargo bench --bench observe` says what that takes),
     /// and some kilobytes a core. A limiter that does not count pays nothing for those that do.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("1/min").count_decisions(true).build()?;
+    /// let _ = (limiter.try_acquire("key"), limiter.try_acquire("key"));
+    /// let counted = &limiter.stats().decisions[0];
+    /// assert_eq!((counted.allowed, counted.denied), (1, 1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn count_decisions(mut self, count: bool) -> Self {
         self.count_decisions = count;
         self
@@ -204,14 +307,30 @@ impl LimiterBuilder {
     ///
     /// The event is at debug level, with the target `tollgate`. It says which rule refused and for how long,
     /// and nothing of the key, which the limiter does not have.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// // One event in about a hundred refusals.
+    /// let limiter = Limiter::builder().policy("100/min").named("api").trace_refusals(100).build()?;
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[cfg(feature = "tracing")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn trace_refusals(mut self, one_in: u64) -> Self {
         self.refusals = Refusals::sampled(one_in);
         self
     }
 
     /// Builds the limiter and takes all its memory.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// assert!(Limiter::builder().policy("100/min").build().is_ok());
+    /// let error = Limiter::builder().policy("100/min").max_keys(0).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "max_keys of 0 leaves no room for any key");
+    /// ```
     ///
     /// # Errors
     ///

@@ -13,6 +13,19 @@ use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A source of time for gates and limiters. Cloning shares the source.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Limiter};
+///
+/// let (clock, hand) = Clock::manual();
+/// let limiter = Limiter::builder().policy("1/min").clock(clock.clone()).build()?;
+/// assert!(limiter.try_acquire("key").is_allowed());
+/// hand.advance(Duration::from_secs(60));
+/// assert!(limiter.try_acquire("key").is_allowed());
+/// assert_eq!(clock.now_ns(), 60_000_000_000);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Clock {
     /// The processor's counter, where that is the time and can be read in passing.
@@ -31,6 +44,14 @@ impl Clock {
     /// The processor's own counter, by quanta: the default. Reading it costs some ten nanoseconds.
     ///
     /// The first call in a process calibrates the counter, which takes up to a fifth of a second.
+    ///
+    /// ```
+    /// use tollgate::Clock;
+    ///
+    /// let clock = Clock::precise();
+    /// let earlier_ns = clock.now_ns();
+    /// assert!(clock.now_ns() >= earlier_ns);
+    /// ```
     #[must_use]
     pub fn precise() -> Self {
         let precise = Precise::shared();
@@ -45,6 +66,16 @@ impl Clock {
     /// with the precise clock. Within one period, refill arrives all at once.
     ///
     /// Should the system refuse the thread, the clock reads the precise time instead.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let clock = Clock::coarse(Duration::from_micros(500));
+    /// let limiter = Limiter::builder().policy("100/min").clock(clock).build()?;
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn coarse(period: Duration) -> Self {
         match Refresher::shared(period) {
@@ -70,6 +101,14 @@ impl Clock {
     }
 
     /// The time, in nanoseconds from the clock's zero: the Unix epoch for real clocks.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (clock, hand) = tollgate::Clock::manual();
+    /// hand.set(Duration::from_micros(7));
+    /// assert_eq!(clock.now_ns(), 7_000);
+    /// ```
     #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -237,11 +276,30 @@ struct Hands {
 }
 
 /// Moves a [manual clock](Clock::manual). Clones move the same clock.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let (clock, hand) = tollgate::Clock::manual();
+/// let other = hand.clone();
+/// hand.advance(Duration::from_secs(1));
+/// other.advance(Duration::from_secs(2));
+/// assert_eq!(clock.now_ns(), 3_000_000_000);
+/// ```
 #[derive(Clone)]
 pub struct ManualHand(Arc<Hands>);
 
 impl ManualHand {
     /// Moves the clock on. Time stops at the end of a `u64` of nanoseconds, 584 years from zero.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (_clock, hand) = tollgate::Clock::manual();
+    /// hand.advance(Duration::from_secs(2));
+    /// hand.advance(Duration::from_secs(3));
+    /// assert_eq!(hand.now(), Duration::from_secs(5));
+    /// ```
     pub fn advance(&self, by: Duration) {
         let by_ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: the time is a number of its own; a test that moves it from several threads orders them itself.
@@ -251,11 +309,32 @@ impl ManualHand {
 
     /// Sets the clock to a time from its zero. It may step back; limiters then see time stand still until
     /// the clock has caught up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Gate};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// hand.set(Duration::from_secs(100));
+    /// let gate = Gate::with_clock("1/s", clock)?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// hand.set(Duration::from_secs(99)); // back: nothing is given back for that
+    /// assert!(gate.try_acquire().is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn set(&self, time: Duration) {
         self.move_to(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Where the clock was set, from its zero.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (_clock, hand) = tollgate::Clock::manual();
+    /// hand.set(Duration::from_secs(7));
+    /// assert_eq!(hand.now(), Duration::from_secs(7));
+    /// ```
     #[must_use]
     pub fn now(&self) -> Duration {
         // Relaxed: as above.

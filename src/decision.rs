@@ -5,6 +5,16 @@ use std::fmt;
 use std::time::Duration;
 
 /// What became of a request.
+///
+/// ```
+/// use tollgate::{Gate, Outcome};
+///
+/// let gate = Gate::new("2/h")?;
+/// assert_eq!(gate.try_acquire_n(2).outcome(), Outcome::Allowed);
+/// assert_eq!(gate.try_acquire().outcome(), Outcome::Denied);
+/// assert_eq!(gate.try_acquire_n(3).outcome(), Outcome::NeverFits);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -17,6 +27,17 @@ pub enum Outcome {
 }
 
 /// What decided.
+///
+/// ```
+/// use tollgate::{Cause, Limiter};
+///
+/// let limiter = Limiter::new("1/h")?;
+/// limiter.deny("mallory")?;
+/// assert!(limiter.try_acquire("alice").is_allowed());
+/// assert_eq!(limiter.try_acquire("alice").cause(), Cause::Rule);
+/// assert_eq!(limiter.try_acquire("mallory").cause(), Cause::List);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -214,6 +235,13 @@ impl Decision {
     }
 
     /// Whether the request may pass.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1/h")?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// assert!(!gate.try_acquire().is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn is_allowed(&self) -> bool {
@@ -221,6 +249,14 @@ impl Decision {
     }
 
     /// Whether the request may not pass, now or ever.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1/h")?;
+    /// assert!(!gate.try_acquire().is_denied());
+    /// assert!(gate.try_acquire().is_denied());
+    /// assert!(gate.try_acquire_n(2).is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn is_denied(&self) -> bool {
@@ -228,6 +264,18 @@ impl Decision {
     }
 
     /// What became of the request.
+    ///
+    /// ```
+    /// use tollgate::{Gate, Outcome};
+    ///
+    /// let gate = Gate::new("10/s")?;
+    /// match gate.try_acquire_n(50).outcome() {
+    ///     Outcome::Allowed => println!("go ahead"),
+    ///     Outcome::Denied => println!("later"),
+    ///     _ => println!("ask for less at once"),
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn outcome(&self) -> Outcome {
@@ -235,12 +283,27 @@ impl Decision {
     }
 
     /// The most that the binding rule admits at once: the burst of a token bucket, else the count.
+    ///
+    /// ```
+    /// use tollgate::Gate;
+    ///
+    /// assert_eq!(Gate::new("100/min burst 20")?.peek().limit(), 20);
+    /// assert_eq!(Gate::new("fixed 100/min")?.peek().limit(), 100);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.view.limit()
     }
 
     /// The largest cost that would still pass under the binding rule, after this request.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("5/h; fixed 100/d")?;
+    /// assert_eq!(gate.try_acquire_n(3).remaining(), 2);
+    /// assert_eq!(gate.peek().remaining(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.headroom().remaining()
@@ -265,6 +328,19 @@ impl Decision {
     ///
     /// `None` when it was allowed, when it can never fit, and when nobody can say: where too many are at work
     /// at once, or where the key is on the deny list.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Gate};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let gate = Gate::with_clock("1/s", clock)?;
+    /// assert_eq!(gate.try_acquire().retry_after(), None);
+    /// hand.advance(Duration::from_millis(300));
+    /// assert_eq!(gate.try_acquire().retry_after(), Some(Duration::from_millis(700)));
+    /// assert_eq!(gate.try_acquire_n(2).retry_after(), None); // never fits
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
@@ -277,42 +353,103 @@ impl Decision {
     }
 
     /// What decided: a rule, or something above all rules.
+    ///
+    /// ```
+    /// use tollgate::{Cause, Limiter};
+    ///
+    /// let limiter = Limiter::new("1/h")?;
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// assert_eq!(limiter.try_acquire("key").cause(), Cause::Rule);
+    /// limiter.allow("key")?;
+    /// assert_eq!(limiter.try_acquire("key").cause(), Cause::List);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn cause(&self) -> Cause {
         self.view.cause()
     }
 
     /// The first shadow rule that would have refused this request, counted from 0 among all rules.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("100/h; shadow 1/h")?;
+    /// assert_eq!(gate.try_acquire().would_deny(), None);
+    /// assert_eq!(gate.try_acquire().would_deny(), Some(1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn would_deny(&self) -> Option<usize> {
         (self.shadow > 0).then(|| usize::from(self.shadow) - 1)
     }
 
     /// How long until the binding rule has forgotten all that was spent, if nobody spends more.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Gate};
+    ///
+    /// let (clock, _hand) = Clock::manual();
+    /// let gate = Gate::with_clock("10/s", clock)?;
+    /// assert_eq!(gate.try_acquire_n(5).reset_after(), Duration::from_millis(500));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_nanos(self.view.reset_ns(self.now_ns))
     }
 
     /// What the request asked for.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("10/s")?;
+    /// assert_eq!(gate.try_acquire_n(7).cost(), 7);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
     /// Which rule of the policy the decision speaks of, counted from 0.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("10/s; 15/h")?;
+    /// assert_eq!(gate.try_acquire_n(9).rule(), 0); // one left, and six of the hour's
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn rule(&self) -> usize {
         usize::from(self.rule)
     }
 
     /// The name of that rule, if it has one.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("10/s named short; 15/h named long")?;
+    /// assert_eq!(gate.try_acquire_n(9).rule_name(), Some("short"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn rule_name(&self) -> Option<&'static str> {
         self.name
     }
 
     /// The decision as a result, for `?`.
+    ///
+    /// ```
+    /// use tollgate::{Denied, Limiter};
+    ///
+    /// fn export(limiter: &Limiter, user: u64) -> Result<(), Denied> {
+    ///     limiter.try_acquire(&user).into_result()?;
+    ///     // the work
+    ///     Ok(())
+    /// }
+    ///
+    /// let limiter = Limiter::new("1/h")?;
+    /// assert!(export(&limiter, 7).is_ok());
+    /// assert!(export(&limiter, 7).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -351,11 +488,31 @@ pub struct Denied(Decision);
 
 impl Denied {
     /// The decision behind the error.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1/h named export")?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// let error = gate.try_acquire().into_result().unwrap_err();
+    /// assert_eq!(error.decision().rule_name(), Some("export"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn decision(&self) -> Decision {
         self.0
     }
 
     /// How long until the same request fits; `None` if it never will.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Gate};
+    ///
+    /// let (clock, _hand) = Clock::manual();
+    /// let gate = Gate::with_clock("1/s", clock)?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// let error = gate.try_acquire().into_result().unwrap_err();
+    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after()

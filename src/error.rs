@@ -15,7 +15,7 @@ use std::fmt;
 ///     "column 9: unknown unit `fortnight`: use ns, us, ms, s, min, h, d or w",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
     message: Box<str>,
     column: Option<usize>,
@@ -33,12 +33,25 @@ impl Error {
     }
 
     /// Where in the text the trouble is, in characters from 1; `None` for what was built in code.
+    ///
+    /// ```
+    /// use tollgate::{Policy, Rule};
+    ///
+    /// assert_eq!("10/s; burst 5".parse::<Policy>().unwrap_err().column(), Some(7));
+    /// assert_eq!(Rule::per_second(0).validate().unwrap_err().column(), None);
+    /// ```
     #[must_use]
     pub fn column(&self) -> Option<usize> {
         self.column
     }
 
     /// What is wrong, without the place.
+    ///
+    /// ```
+    /// let error = "10/lightyear".parse::<tollgate::Rule>().unwrap_err();
+    /// assert!(error.message().starts_with("unknown unit `lightyear`"));
+    /// assert_eq!(error.to_string(), format!("column 4: {}", error.message()));
+    /// ```
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -49,6 +49,16 @@ pub struct Gate {
 impl Gate {
     /// A gate under a policy, a rule or a text, with the [precise clock](Clock::precise).
     ///
+    /// ```
+    /// use tollgate::{Gate, Rule};
+    ///
+    /// let gate = Gate::new("50000/s burst 100; 1000000/h")?;
+    /// assert_eq!(gate.try_acquire().limit(), 100);
+    /// let gate = Gate::new(Rule::per_second(10))?;
+    /// assert_eq!(gate.try_acquire().limit(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// A text that does not parse, or a policy that [`Policy::validate`] refuses.
@@ -61,6 +71,19 @@ impl Gate {
     }
 
     /// The same with a clock of one's own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Gate};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let gate = Gate::with_clock("1/s", clock)?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// assert_eq!(gate.try_acquire().retry_after(), Some(Duration::from_secs(1)));
+    /// hand.advance(Duration::from_secs(1));
+    /// assert!(gate.try_acquire().is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -77,12 +100,28 @@ impl Gate {
     }
 
     /// Takes one, or says when to come back.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("2/min")?;
+    /// assert_eq!(gate.try_acquire().remaining(), 1);
+    /// assert!(gate.try_acquire().is_allowed());
+    /// assert!(gate.try_acquire().is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn try_acquire(&self) -> Decision {
         self.try_acquire_n(1)
     }
 
     /// Takes `cost` at once, or nothing. A cost of 0 always passes.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1000/min")?; // of bytes, tokens, rows
+    /// assert!(gate.try_acquire_n(800).is_allowed());
+    /// assert!(gate.try_acquire_n(300).is_denied());
+    /// assert!(gate.try_acquire_n(200).is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
         charge::acquire(&self.compiled, &self, cost)
@@ -90,6 +129,15 @@ impl Gate {
 
     /// Begins one piece of work, or says why not: the permit ends it when dropped. Takes one of the places of a
     /// rule of [so many at once](crate::Rule::at_once), which [`try_acquire`](Self::try_acquire) only asks for.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1 at once")?;
+    /// let work = gate.try_start()?;
+    /// assert!(gate.try_start().is_err());
+    /// drop(work);
+    /// assert!(gate.try_start().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -101,11 +149,28 @@ impl Gate {
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say, without taking anything.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1/min")?;
+    /// assert!(gate.peek().is_allowed() && gate.peek().is_allowed());
+    /// assert!(gate.try_acquire().is_allowed());
+    /// assert!(gate.peek().is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn peek(&self) -> Decision {
         self.peek_n(1)
     }
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
+    ///
+    /// ```
+    /// use tollgate::{Gate, Outcome};
+    ///
+    /// let gate = Gate::new("5/min")?;
+    /// assert!(gate.peek_n(5).is_allowed());
+    /// assert_eq!(gate.peek_n(6).outcome(), Outcome::NeverFits);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn peek_n(&self, cost: u64) -> Decision {
         charge::peek(&self.compiled, &self, self.clock.now_ns(), cost)
     }
@@ -124,11 +189,25 @@ impl Gate {
     }
 
     /// Forgets all that was taken.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("1/h")?;
+    /// assert!(gate.try_acquire().is_allowed());
+    /// gate.reset();
+    /// assert!(gate.try_acquire().is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset(&self) {
         charge::reset(&self.compiled, &self);
     }
 
     /// The policy in force.
+    ///
+    /// ```
+    /// let gate = tollgate::Gate::new("10 per second")?;
+    /// assert_eq!(gate.policy().to_string(), "10/s");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn policy(&self) -> &Policy {
         &self.policy
     }

@@ -42,7 +42,7 @@ pub(crate) const ONCE_CELL: usize = LAYOUT_CELLS_MAX + 2;
 /// assert!(decision.retry_after() > Some(Duration::from_secs(29)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Penalties {
     lockouts: Vec<Duration>,
@@ -53,17 +53,54 @@ pub struct Penalties {
 impl Penalties {
     /// Lockouts of these lengths, one after the other. Each follows one refusal, and all are forgiven after a
     /// day, unless told otherwise.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Penalties;
+    ///
+    /// let schedule = Penalties::new([Duration::from_secs(60), Duration::from_secs(600)]);
+    /// assert_eq!(schedule, Penalties::new(vec![Duration::from_secs(60), Duration::from_secs(600)]).after(1));
+    /// ```
     pub fn new(lockouts: impl Into<Vec<Duration>>) -> Self {
         Self { lockouts: lockouts.into(), strikes: 1, forgiven_after: Duration::from_secs(86_400) }
     }
 
     /// How many refusals lead to a lockout.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Cause, Limiter, Penalties};
+    ///
+    /// let lockouts = Penalties::new([Duration::from_secs(60)]).after(3);
+    /// let limiter = Limiter::builder().policy("1/h").penalties(lockouts).build()?;
+    /// let causes: Vec<Cause> = (0..5).map(|_| limiter.try_acquire("mallory").cause()).collect();
+    /// assert_eq!(causes[1..], [Cause::Rule, Cause::Rule, Cause::Rule, Cause::Penalty]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn after(mut self, refusals: u64) -> Self {
         self.strikes = refusals;
         self
     }
 
     /// How long a key has to go without a refusal, counted from the last or from the end of the last lockout.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter, Penalties};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    /// let lockouts = Penalties::new([minute, hour]).forgiven_after(hour);
+    /// let limiter = Limiter::builder().policy("1/s").penalties(lockouts).clock(clock).build()?;
+    /// let locked_out = || {
+    ///     while limiter.try_acquire("mallory").is_allowed() {}
+    ///     limiter.peek("mallory").retry_after()
+    /// };
+    /// assert!(locked_out() <= Some(minute * 2));
+    /// hand.advance(minute + hour * 2);
+    /// assert!(locked_out() <= Some(minute * 2)); // the first of the schedule again
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn forgiven_after(mut self, time: Duration) -> Self {
         self.forgiven_after = time;
         self

@@ -23,6 +23,7 @@ use std::fmt;
 /// assert!(key.try_acquire().is_denied());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct KeyHandle<'a> {
     limiter: &'a Limiter,
     cells: TableCells<'a>,
@@ -38,33 +39,84 @@ impl<'a> KeyHandle<'a> {
     }
 
     /// As [`Limiter::try_acquire`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1/h")?;
+    /// let key = limiter.key("203.0.113.7");
+    /// assert!(key.try_acquire().is_allowed());
+    /// assert!(key.try_acquire().is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn try_acquire(&self) -> Decision {
         self.try_acquire_n(1)
     }
 
     /// As [`Limiter::try_acquire_n`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/h")?;
+    /// let key = limiter.key("203.0.113.7");
+    /// assert_eq!(key.try_acquire_n(7).remaining(), 3);
+    /// assert!(key.try_acquire_n(4).is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
         self.limiter.spend(&self, cost)
     }
 
     /// As [`Limiter::peek`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1/h")?;
+    /// let key = limiter.key("203.0.113.7");
+    /// assert!(key.peek().is_allowed());
+    /// assert!(key.try_acquire().is_allowed());
+    /// assert!(key.peek().is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn peek(&self) -> Decision {
         self.peek_n(1)
     }
 
     /// As [`Limiter::peek_n`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/h")?;
+    /// let key = limiter.key("203.0.113.7");
+    /// assert!(key.try_acquire_n(6).is_allowed());
+    /// assert!(key.peek_n(4).is_allowed() && key.peek_n(5).is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn peek_n(&self, cost: u64) -> Decision {
         self.limiter.look(0, &self, cost)
     }
 
     /// As [`Limiter::refund`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/h")?;
+    /// let key = limiter.key("203.0.113.7");
+    /// assert!(key.try_acquire_n(10).is_allowed());
+    /// key.refund(4);
+    /// assert_eq!(key.peek().remaining(), 4);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn refund(&self, cost: u64) {
         crate::charge::refund(self.limiter.compiled(0), &self, cost);
     }
 
     /// As [`Limiter::reset`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1/h")?;
+    /// let key = limiter.key("203.0.113.7");
+    /// assert!(key.try_acquire().is_allowed());
+    /// key.reset();
+    /// assert!(key.try_acquire().is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset(&self) {
         self.limiter.forget(0, &self);
     }

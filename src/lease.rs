@@ -3,6 +3,7 @@
 use crate::algorithm::Charge;
 use crate::charge;
 use crate::compile::Bucket;
+use crate::decision::{Decision, Outcome, View};
 use crate::limiter::Limiter;
 use crate::sync::{Fault, is_broken};
 use std::fmt;
@@ -28,8 +29,9 @@ const HOLD_NS: u64 = 1_000_000;
 /// ```
 /// let limiter = tollgate::Limiter::new("1000000/s burst 10000")?;
 /// let mut lease = limiter.lease("everybody", 100);
-/// let admitted = (0..250).filter(|_| lease.try_acquire()).count();
+/// let admitted = (0..250).filter(|_| lease.try_acquire().is_allowed()).count();
 /// assert_eq!(admitted, 250);
+/// assert_eq!(lease.in_hand(), 50);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Lease<'a> {
@@ -57,25 +59,51 @@ impl<'a> Lease<'a> {
     }
 
     /// Takes one: from what is in hand, else from a new batch.
+    ///
+    /// What the decision says to remain is what was left for everybody when the batch was taken; what is
+    /// [in hand](Self::in_hand) comes on top.
+    ///
+    /// ```
+    /// let (clock, hand) = tollgate::Clock::manual();
+    /// let limiter = tollgate::Limiter::builder().policy("100/s").clock(clock).build()?;
+    /// let mut lease = limiter.lease("everybody", 40);
+    /// assert!(lease.try_acquire().is_allowed());
+    /// // 100 - 40, less what comes back in a millisecond.
+    /// assert_eq!((lease.try_acquire().remaining(), lease.in_hand()), (59, 38));
+    /// drop(lease);
+    /// hand.advance(std::time::Duration::from_millis(1));
+    /// assert_eq!(limiter.peek("everybody").remaining(), 98);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
-    #[must_use = "false means that the request may not pass"]
-    pub fn try_acquire(&mut self) -> bool {
+    pub fn try_acquire(&mut self) -> Decision {
         let now_ns = self.limiter.clock.now_ns();
-        if self.left > 0 && (now_ns < self.end_ns || is_broken(Fault::LeaseForEver)) {
-            self.left -= 1;
-            return true;
+        if let (Some((bucket, charge, _)), 1..) = (&self.taken, self.left) {
+            if now_ns < self.end_ns || is_broken(Fault::LeaseForEver) {
+                self.left -= 1;
+                return leased(bucket, charge, now_ns);
+            }
         }
         self.renew(now_ns)
     }
 
     /// How many are in hand.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1000/s")?;
+    /// let mut lease = limiter.lease("everybody", 100);
+    /// assert_eq!(lease.in_hand(), 0);
+    /// assert!(lease.try_acquire().is_allowed());
+    /// assert_eq!(lease.in_hand(), 99);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn in_hand(&self) -> u64 {
         self.left
     }
 
     #[cold]
-    fn renew(&mut self, now_ns: u64) -> bool {
+    fn renew(&mut self, now_ns: u64) -> Decision {
         self.give_back();
         let cells = self.limiter.cells_of(self.hash);
         let changes = self.limiter.policies.changes();
@@ -86,11 +114,12 @@ impl<'a> Lease<'a> {
             if let Some(charge) = charge::spend_within(&bucket, &cells, now_ns, self.batch, hold_ns) {
                 self.left = self.batch - 1;
                 self.end_ns = charge.at_ns.saturating_add(self.hold_ns);
+                let decision = leased(&bucket, &charge, now_ns);
                 self.taken = Some((bucket, charge, changes));
-                return true;
+                return decision;
             }
         }
-        self.limiter.spend(&cells, 1).is_allowed()
+        self.limiter.spend(&cells, 1)
     }
 
     fn give_back(&mut self) {
@@ -104,6 +133,12 @@ impl<'a> Lease<'a> {
             charge::give_back(&bucket, &self.limiter.cells_of(self.hash), left, self.batch, charge);
         }
     }
+}
+
+/// The decision on one of a batch: of the word as the batch left it.
+#[inline]
+fn leased(bucket: &Bucket, charge: &Charge, now_ns: u64) -> Decision {
+    Decision::new(Outcome::Allowed, 0, bucket.name, View::Gcra(bucket.plan, charge.word), now_ns, 1)
 }
 
 impl Drop for Lease<'_> {

@@ -1,12 +1,10 @@
+#![doc = include_str!("../docs/links.md")]
 #![doc = include_str!("../README.md")]
-//!
-//! # Pages
-//!
-//! Beside this reference: [which algorithm when](guide::algorithms), with charts; [guarantees, consistency,
-//! performance](guide::promises); [coming from another limiter](guide::migrating); [how it works
-//! inside](guide::architecture), [every memory ordering](guide::memory_ordering), and [how all of it is
-//! checked](guide::verification).
-#![cfg_attr(docsrs, feature(doc_cfg))]
+// The guides of features are in their modules: without them, there is nothing to link to.
+#![cfg_attr(
+    not(all(feature = "macros", feature = "metrics", feature = "redis", feature = "tower")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 mod algorithm;
 mod builder;
@@ -19,7 +17,6 @@ mod cpu;
 mod decision;
 mod error;
 #[cfg(any(feature = "metrics", feature = "prometheus"))]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "metrics", feature = "prometheus"))))]
 pub mod export;
 mod gate;
 mod guard;
@@ -68,6 +65,7 @@ pub use tier::Tier;
 pub use top::{Offender, TopKeys};
 
 #[cfg(feature = "macros")]
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/rate_limit.md")]
 pub use tollgate_macros::rate_limit;
 

@@ -77,6 +77,15 @@ pub struct Limiter {
 impl Limiter {
     /// A limiter with the defaults of [`Limiter::builder`].
     ///
+    /// ```
+    /// use tollgate::{Limiter, Rule};
+    ///
+    /// let by_text = Limiter::new("100/min burst 20")?;
+    /// let by_code = Limiter::new(Rule::per_minute(100).burst(20))?;
+    /// assert_eq!(by_text.policy(), by_code.policy());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// A text that does not parse, or a policy that [`Policy::validate`] refuses.
@@ -89,17 +98,43 @@ impl Limiter {
     }
 
     /// A limiter built step by step.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("100/min").max_keys(10_000).build()?;
+    /// assert!(limiter.try_acquire("203.0.113.7").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn builder() -> LimiterBuilder {
-        LimiterBuilder::new()
+        LimiterBuilder::default()
     }
 
     /// Takes one for `key`, or says when to come back.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1/min")?;
+    /// assert!(limiter.try_acquire("203.0.113.7").is_allowed());
+    /// let refused = limiter.try_acquire("203.0.113.7");
+    /// println!("come back in {:?}", refused.retry_after());
+    /// assert!(refused.is_denied());
+    /// assert!(limiter.try_acquire("198.51.100.2").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline(always)]
     pub fn try_acquire<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.try_acquire_n(key, 1)
     }
 
     /// Takes `cost` at once for `key`, or nothing. A cost of 0 always passes.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/min")?;
+    /// assert!(limiter.try_acquire_n("key", 8).is_allowed());
+    /// assert!(limiter.try_acquire_n("key", 3).is_denied()); // and takes nothing
+    /// assert!(limiter.try_acquire_n("key", 2).is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline(always)]
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let cells = self.cells(key);
@@ -110,7 +145,8 @@ impl Limiter {
     /// Takes one for each of `keys` and writes the decisions beside them. The time is read once for every 16.
     ///
     /// Reads ahead: while one key is decided, the next ones are already on their way from memory. Beyond the
-    /// shorter of the two slices nothing is done; the number of decisions made is returned.
+    /// shorter of the two slices nothing is done; the number of decisions made is returned. What is in the slice
+    /// before does not matter: `vec![limiter.peek(&keys[0]); keys.len()]` will do, kept for the next batch.
     ///
     /// ```
     /// let limiter = tollgate::Limiter::new("2/s")?;
@@ -168,6 +204,15 @@ impl Limiter {
 
     /// The same for work that costs `cost` under the other rules. It takes one place all the same.
     ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("100/h; 2 at once")?;
+    /// let work = limiter.try_start_n("tenant", 60)?;
+    /// assert!(limiter.try_start_n("tenant", 60).is_err()); // there is a place, but no budget
+    /// assert!(limiter.try_start_n("tenant", 40).is_ok());
+    /// drop(work);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`try_start`](Self::try_start).
@@ -178,6 +223,18 @@ impl Limiter {
     }
 
     /// The same with a permit that can be sent anywhere.
+    ///
+    /// ```
+    /// use std::{sync::Arc, thread};
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Arc::new(Limiter::new("1 at once")?);
+    /// let permit = limiter.try_start_owned("report")?;
+    /// let worker = thread::spawn(move || drop(permit)); // the work ends there
+    /// worker.join().expect("it does not panic");
+    /// assert!(limiter.try_start("report").is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -222,6 +279,15 @@ impl Limiter {
     }
 
     /// What [`try_acquire_n`](Self::try_acquire_n) would say, without taking anything.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/min")?;
+    /// assert!(limiter.peek_n("key", 10).is_allowed());
+    /// assert!(limiter.try_acquire("key").is_allowed());
+    /// assert!(limiter.peek_n("key", 10).is_denied());
+    /// assert_eq!(limiter.peek_n("key", 0).remaining(), 9);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         self.look(0, &self.cells(key), cost)
     }
@@ -289,6 +355,16 @@ impl Limiter {
 
     /// Refuses every request for `key` until it is [taken off](Self::unlist).
     ///
+    /// ```
+    /// use tollgate::{Cause, Limiter};
+    ///
+    /// let limiter = Limiter::new("100/min")?;
+    /// limiter.deny("mallory")?;
+    /// let refused = limiter.try_acquire("mallory");
+    /// assert_eq!((refused.cause(), refused.retry_after()), (Cause::List, None));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// No room in the table.
@@ -298,6 +374,19 @@ impl Limiter {
 
     /// Refuses every request for `key` for so long.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::builder().policy("100/min").clock(clock).build()?;
+    /// limiter.deny_for("mallory", Duration::from_secs(600))?;
+    /// assert!(limiter.try_acquire("mallory").is_denied());
+    /// hand.advance(Duration::from_secs(601));
+    /// assert!(limiter.try_acquire("mallory").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// No room in the table.
@@ -306,6 +395,14 @@ impl Limiter {
     }
 
     /// Takes `key` off whichever list it is on.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("100/min")?;
+    /// limiter.deny("mallory")?;
+    /// limiter.unlist("mallory");
+    /// assert!(limiter.try_acquire("mallory").is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn unlist<K: Hash + ?Sized>(&self, key: &K) {
         let cells = self.cells(key);
         if charge::note(&cells, LIST_CELL).is_some() {
@@ -323,18 +420,54 @@ impl Limiter {
     }
 
     /// A key that is asked for again and again: what finds its state is kept.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("100/min")?;
+    /// let connection = limiter.key("203.0.113.7"); // hashed here, once
+    /// for _request in 0..100 {
+    ///     assert!(connection.try_acquire().is_allowed());
+    /// }
+    /// assert!(limiter.try_acquire("203.0.113.7").is_denied());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn key<K: Hash + ?Sized>(&self, key: &K) -> KeyHandle<'_> {
         KeyHandle::new(self, self.hasher.hash_one(key))
     }
 
     /// Tokens of `key` for one thread, taken `batch` at a time, so that many cores do not meet at one word.
     /// See [`Lease`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1000000/s burst 10000")?;
+    /// std::thread::scope(|threads| {
+    ///     for _ in 0..2 {
+    ///         threads.spawn(|| {
+    ///             let mut lease = limiter.lease("everybody", 100);
+    ///             assert!((0..500).all(|_| lease.try_acquire().is_allowed()));
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn lease<K: Hash + ?Sized>(&self, key: &K, batch: u64) -> Lease<'_> {
         Lease::new(self, self.hasher.hash_one(key), batch)
     }
 
     /// The policies of one of the tiers given at [build](LimiterBuilder::tier); `None` if there is none of that
     /// name.
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("10/min").tier("premium", "1000/min").build()?;
+    /// let tier_of = |user: &str| if user == "bob" { "premium" } else { "" };
+    /// let decision = match limiter.tier(tier_of("bob")) {
+    ///     Some(tier) => tier.try_acquire("bob"),
+    ///     None => limiter.try_acquire("bob"),
+    /// };
+    /// assert_eq!(decision.remaining(), 999);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tier(&self, name: &str) -> Option<Tier<'_>> {
         let tiers = &self.policies.first().tiers;
         tiers.iter().position(|tier| tier.name.as_deref() == Some(name)).map(|index| Tier::new(self, index))
@@ -396,6 +529,14 @@ impl Limiter {
     }
 
     /// The policy in force.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("100 per minute, please".replace(", please", ""))?;
+    /// assert_eq!(limiter.policy().to_string(), "100/min");
+    /// limiter.set_policy("200/min")?;
+    /// assert_eq!(limiter.policy().to_string(), "200/min");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn policy(&self) -> &Policy {
         &self.policies.current().tiers[0].policy
     }

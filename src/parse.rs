@@ -12,7 +12,7 @@
 //! Words are case-insensitive, spaces may stand between any two tokens, numbers may be grouped with `_`.
 
 use crate::error::Error;
-use crate::policy::{Algorithm, Policy, Rule, check_rule_count};
+use crate::policy::{Algorithm, Policy, Rule, check_name, check_rule_count};
 use std::fmt;
 use std::time::Duration;
 
@@ -112,6 +112,9 @@ fn limit(reader: &mut Reader<'_>) -> Result<Rule, Error> {
         },
     };
     let count = reader.number("a limit such as `100/min`", "count")?;
+    if reader.rest().starts_with(['.', ',']) {
+        return Err(reader.error("a count is a whole number: for one in two seconds, write `1/2s`"));
+    }
     let mut rule = if algorithm.is_none() && reader.eat_word("at") {
         if !reader.eat_word("once") {
             return Err(reader.expected("`once` after `at`"));
@@ -128,8 +131,12 @@ fn limit(reader: &mut Reader<'_>) -> Result<Rule, Error> {
         if name.is_empty() {
             return Err(reader.expected("a name after `named`"));
         }
+        check_name(name).map_err(|error| error.at(reader.column()))?;
         rule = rule.named(name);
         reader.skip(name);
+        if reader.peek_word().eq_ignore_ascii_case("burst") {
+            return Err(reader.error("the name comes last: write `burst` before `named`"));
+        }
     }
     rule.validate().map_err(|error| error.at(start))?;
     Ok(if shadow { rule.shadow() } else { rule })
@@ -322,7 +329,11 @@ mod tests {
             ("1/d burst 1000000", 1, "the rule is too large for the word"),
             ("999999999999/ns", 1, "the rate is too fast for the word"),
             ("5/s named", 10, "expected a name after `named`"),
-            ("5/s named é", 1, "a name cannot contain 'é'"),
+            ("5/s named é", 11, "a name cannot contain 'é'"),
+            ("1/s; 5/s named \"api\"", 16, "a name cannot contain '\"'"),
+            ("5/s named api burst 9", 15, "write `burst` before `named`"),
+            ("0.5/s", 2, "a count is a whole number: for one in two seconds, write `1/2s`"),
+            ("1,000/s", 2, "a count is a whole number"),
             ("5 at", 5, "expected `once` after `at`, but the text ends"),
             ("fixed 5 at once", 9, "expected `/` or `per`"),
             ("5 at once burst 2", 1, "`burst` belongs to the token bucket"),

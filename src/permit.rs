@@ -9,6 +9,15 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Leave to do one piece of work, by [`Limiter::try_start`] or [`Gate::try_start`]. Dropping it ends the work.
+///
+/// ```
+/// let limiter = tollgate::Limiter::new("1 at once")?;
+/// let permit = limiter.try_start("report")?;
+/// assert!(limiter.try_start("report").is_err());
+/// drop(permit);
+/// assert!(limiter.try_start("report").is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "the work has ended once this is dropped"]
 pub struct Permit<'a> {
     limiter: Holder<'a>,
@@ -50,6 +59,13 @@ impl<'a> Permit<'a> {
     }
 
     /// The decision by which the work began.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/h; 5 at once")?;
+    /// let permit = limiter.try_start_n("report", 9)?;
+    /// assert_eq!(permit.decision().remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn decision(&self) -> Decision {
         self.decision
     }

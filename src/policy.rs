@@ -12,6 +12,15 @@ use std::time::Duration;
 const NAME_BYTES_MAX: usize = 64;
 
 /// How a rule counts.
+///
+/// ```
+/// use tollgate::{Algorithm, Rule};
+///
+/// assert_eq!(Rule::per_minute(100).algorithm(), Algorithm::TokenBucket);
+/// assert_eq!("log 5/15min".parse::<Rule>()?.algorithm(), Algorithm::SlidingLog);
+/// assert_eq!("20 at once".parse::<Rule>()?.algorithm(), Algorithm::InFlight);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -83,26 +92,54 @@ pub struct Rule {
 
 impl Rule {
     /// `count` in every `period`, as a token bucket unless told otherwise.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Rule;
+    ///
+    /// let rule = Rule::new(5, Duration::from_secs(900));
+    /// assert_eq!(rule.to_string(), "5/15min");
+    /// ```
     pub fn new(count: u64, period: Duration) -> Self {
         Self { algorithm: Algorithm::TokenBucket, count, period, burst: None, name: None, shadow: false }
     }
 
     /// `count` in a second.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_second(10), "10/s".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn per_second(count: u64) -> Self {
         Self::new(count, Duration::from_secs(1))
     }
 
     /// `count` in a minute.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_minute(100), "100/min".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn per_minute(count: u64) -> Self {
         Self::new(count, Duration::from_secs(60))
     }
 
     /// `count` in an hour.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_hour(1000), "1000/h".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn per_hour(count: u64) -> Self {
         Self::new(count, Duration::from_secs(3_600))
     }
 
     /// `count` in a day.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_day(5), "5/d".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn per_day(count: u64) -> Self {
         Self::new(count, Duration::from_secs(86_400))
     }
@@ -141,6 +178,19 @@ impl Rule {
     }
 
     /// How many a rested key may take at once; the rule's count unless given. Token bucket only.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Gate, Rule};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let gate = Gate::with_clock(Rule::per_second(10).burst(2), clock)?;
+    /// assert!(gate.try_acquire_n(2).is_allowed());
+    /// assert!(gate.try_acquire().is_denied());
+    /// hand.advance(Duration::from_millis(100)); // one comes back every tenth of a second
+    /// assert!(gate.try_acquire().is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self
@@ -148,62 +198,129 @@ impl Rule {
 
     /// A name for decisions, headers and metrics: 1 to 64 printable ASCII characters without space, `;`,
     /// `"` and `\`.
+    ///
+    /// ```
+    /// use tollgate::{Gate, Rule};
+    ///
+    /// let gate = Gate::new(Rule::per_day(5).named("exports"))?;
+    /// assert_eq!(gate.try_acquire().rule_name(), Some("exports"));
+    /// assert!(Rule::per_day(5).named("two words").validate().is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// Count by [`Algorithm::TokenBucket`], the default.
+    ///
+    /// ```
+    /// use tollgate::Rule;
+    /// assert_eq!(Rule::per_hour(9).sliding_log().token_bucket(), Rule::per_hour(9));
+    /// ```
     pub fn token_bucket(self) -> Self {
         self.by(Algorithm::TokenBucket)
     }
 
     /// Count by [`Algorithm::FixedWindow`].
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_day(1000).fixed_window(), "fixed 1000/d".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn fixed_window(self) -> Self {
         self.by(Algorithm::FixedWindow)
     }
 
     /// Count by [`Algorithm::SlidingWindow`].
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_hour(1000).sliding_window(), "sliding 1000/h".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn sliding_window(self) -> Self {
         self.by(Algorithm::SlidingWindow)
     }
 
     /// Count by [`Algorithm::SlidingLog`].
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_hour(5).sliding_log(), "log 5/h".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn sliding_log(self) -> Self {
         self.by(Algorithm::SlidingLog)
     }
 
-    /// Count by `algorithm`.
+    /// Count by `algorithm`. [`Algorithm::InFlight`] has no period, and forgets the rule's.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Rule};
+    /// assert_eq!(Rule::per_hour(5).by(Algorithm::FixedWindow), Rule::per_hour(5).fixed_window());
+    /// ```
     pub fn by(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
+        // There is no text for one, and what is written down has to be what is read again.
+        if algorithm == Algorithm::InFlight {
+            self.period = Duration::ZERO;
+        }
         self
     }
 
     /// How the rule counts.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Rule};
+    /// assert_eq!(Rule::per_hour(5).sliding_log().algorithm(), Algorithm::SlidingLog);
+    /// ```
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
     /// How many in a period.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Rule::per_minute(100).burst(20).count(), 100);
+    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Whether the rule only watches.
+    ///
+    /// ```
+    /// assert!("shadow 50/min".parse::<tollgate::Rule>()?.is_shadow());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 
     /// The period; zero for a limit of so many at once, which has none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Rule;
+    ///
+    /// assert_eq!(Rule::per_hour(5).period(), Duration::from_secs(3_600));
+    /// assert_eq!(Rule::at_once(5).period(), Duration::ZERO);
+    /// ```
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
     /// The most a rested key may take at once: the burst of a token bucket, else the count.
+    ///
+    /// ```
+    /// use tollgate::Rule;
+    ///
+    /// assert_eq!(Rule::per_minute(100).limit(), 100);
+    /// assert_eq!(Rule::per_minute(100).burst(20).limit(), 20);
+    /// ```
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.burst.unwrap_or(self.count)
@@ -214,12 +331,27 @@ impl Rule {
     }
 
     /// The rule's name, if it has one.
+    ///
+    /// ```
+    /// use tollgate::Rule;
+    ///
+    /// assert_eq!(Rule::per_minute(100).named("api").name(), Some("api"));
+    /// assert_eq!(Rule::per_minute(100).name(), None);
+    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// Checks that a limiter would accept the rule.
+    ///
+    /// ```
+    /// use tollgate::Rule;
+    ///
+    /// assert!(Rule::per_second(10).validate().is_ok());
+    /// let error = Rule::per_second(10).fixed_window().burst(5).validate().unwrap_err();
+    /// assert_eq!(error.to_string(), "`burst` belongs to the token bucket; a fixed window always admits its count");
+    /// ```
     ///
     /// # Errors
     ///
@@ -295,17 +427,39 @@ pub struct Policy {
 
 impl Policy {
     /// This policy and one more rule.
+    ///
+    /// ```
+    /// use tollgate::{Policy, Rule};
+    ///
+    /// let policy = Policy::from(Rule::per_second(10)).and(Rule::per_hour(1000));
+    /// assert_eq!(policy, "10/s; 1000/h".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn and(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
     }
 
     /// The rules, in the order in which decisions number them.
+    ///
+    /// ```
+    /// let policy: tollgate::Policy = "10/s; 1000/h named hourly".parse()?;
+    /// assert_eq!(policy.rules().len(), 2);
+    /// assert_eq!(policy.rules()[1].name(), Some("hourly"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
     /// Checks that a limiter would accept the policy.
+    ///
+    /// ```
+    /// use tollgate::{Policy, Rule};
+    ///
+    /// let too_many = Policy::from_iter((1..=17).map(Rule::per_second));
+    /// assert_eq!(too_many.validate().unwrap_err().to_string(), "a policy has at most 16 rules");
+    /// ```
     ///
     /// # Errors
     ///
@@ -316,6 +470,9 @@ impl Policy {
 }
 
 pub(crate) fn check_rule_count(rules: usize) -> Result<(), Error> {
+    if rules == 0 {
+        return Err(Error::new("a policy has at least one rule"));
+    }
     if rules > RULES_MAX {
         return Err(Error::new(format!("a policy has at most {RULES_MAX} rules")));
     }
@@ -340,24 +497,76 @@ impl From<&Self> for Policy {
     }
 }
 
-/// For rules that were read one by one.
+/// For rules that were read one by one. Of no rules at all comes a policy that no limiter accepts.
+///
+/// ```
+/// use tollgate::{Limiter, Policy, Rule};
+///
+/// let policy: Policy = [10, 20].map(Rule::per_second).into_iter().collect();
+/// assert_eq!(policy.to_string(), "10/s; 20/s");
+///
+/// let error = Limiter::new(Policy::from_iter([])).unwrap_err();
+/// assert_eq!(error.to_string(), "a policy has at least one rule");
+/// ```
+impl FromIterator<Rule> for Policy {
+    fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
+        Self { rules: rules.into_iter().collect() }
+    }
+}
+
+impl Extend<Rule> for Policy {
+    fn extend<I: IntoIterator<Item = Rule>>(&mut self, rules: I) {
+        self.rules.extend(rules);
+    }
+}
+
+/// For rules that are written down one beside the other.
 ///
 /// ```
 /// use tollgate::{Limiter, Rule};
 ///
-/// let rules = vec![Rule::per_second(10), Rule::per_hour(1000)];
-/// assert_eq!(Limiter::new(rules)?.policy().to_string(), "10/s; 1000/h");
-/// assert_eq!(Limiter::new(vec![]).unwrap_err().to_string(), "a policy has at least one rule");
+/// let limiter = Limiter::new([Rule::per_second(10), Rule::per_hour(1000)])?;
+/// assert_eq!(limiter.policy().to_string(), "10/s; 1000/h");
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+impl<const RULES: usize> TryFrom<[Rule; RULES]> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: [Rule; RULES]) -> Result<Self, Error> {
+        Vec::from(rules).try_into()
+    }
+}
+
+impl TryFrom<&[Rule]> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: &[Rule]) -> Result<Self, Error> {
+        rules.to_vec().try_into()
+    }
+}
+
+impl<const RULES: usize> TryFrom<&[Rule; RULES]> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: &[Rule; RULES]) -> Result<Self, Error> {
+        rules.as_slice().try_into()
+    }
+}
+
+impl TryFrom<&Vec<Rule>> for Policy {
+    type Error = Error;
+
+    fn try_from(rules: &Vec<Rule>) -> Result<Self, Error> {
+        rules.as_slice().try_into()
+    }
+}
+
 impl TryFrom<Vec<Rule>> for Policy {
     type Error = Error;
 
     fn try_from(rules: Vec<Rule>) -> Result<Self, Error> {
-        match rules.is_empty() {
-            true => Err(Error::new("a policy has at least one rule")),
-            false => Ok(Self { rules }),
-        }
+        check_rule_count(rules.len())?;
+        Ok(Self { rules })
     }
 }
 

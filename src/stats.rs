@@ -6,6 +6,18 @@ use crate::table::Table;
 /// What a limiter's table holds, and what it has had to do and has decided.
 ///
 /// All counts are since the build and only ever grow, so two readings can be subtracted.
+///
+/// ```
+/// use tollgate::Limiter;
+///
+/// let limiter = Limiter::builder().policy("1/h").max_keys(1).build()?;
+/// (0..1_000).for_each(|key| drop(limiter.try_acquire(&key).into_result()));
+/// let stats = limiter.stats();
+/// assert_eq!(stats.evicted, 1_000 - stats.slots as u64);
+/// assert_eq!(stats.forgiven_cost, stats.evicted);
+/// println!("{} keys in {} bytes", stats.live_keys, stats.bytes);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -66,6 +78,19 @@ impl Stats {
 /// A decision counts for the rule it [speaks of](crate::Decision::rule): the one that refused, or the one that
 /// came nearest to it. Peeks are not counted, nor is [`Limiter::once`](crate::Limiter::once). Who waits is counted
 /// once, at the end. What a [lease](crate::Lease) lets pass is counted when its batch is over.
+///
+/// ```
+/// use tollgate::{Cause, Limiter};
+///
+/// let limiter = Limiter::builder().policy("5/h named api").count_decisions(true).build()?;
+/// for cost in [3, 2, 1, 9] {
+///     let _ = limiter.try_acquire_n("key", cost);
+/// }
+/// let api = &limiter.stats().decisions[0];
+/// assert_eq!((&*api.rule, api.cause), ("api", Cause::Rule));
+/// assert_eq!((api.allowed, api.near_limit, api.denied, api.never_fits), (2, 1, 1, 1));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecisionStats {
@@ -94,6 +119,18 @@ pub struct DecisionStats {
 ///
 /// A key has eight places in each of two buckets, and most are found in the first that they would take. A table that
 /// is nearly full has a good part of them in the second bucket, which is a cache line or two more to read.
+///
+/// ```
+/// use tollgate::Limiter;
+///
+/// let limiter = Limiter::builder().policy("1000/s").count_decisions(true).build()?;
+/// for _ in 0..1_000 {
+///     let _ = limiter.try_acquire("key");
+/// }
+/// let probes = limiter.stats().probes;
+/// assert_eq!(probes.in_partner, 0); // an empty table has room where one looks first
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probes {

@@ -42,6 +42,13 @@ impl<'a> Tier<'a> {
     }
 
     /// As [`Limiter::try_acquire`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// assert_eq!(premium.try_acquire("bob").remaining(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_acquire<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.try_acquire_n(key, 1)
     }
@@ -55,6 +62,17 @@ impl<'a> Tier<'a> {
 
     /// As [`Limiter::try_start`].
     ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().policy("1 at once").tier("premium", "2 at once").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// let (first, second) = (premium.try_start("bob")?, premium.try_start("bob")?);
+    /// assert!(premium.try_start("bob").is_err());
+    /// # drop((first, second));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Denied`] unless it may begin.
@@ -66,16 +84,39 @@ impl<'a> Tier<'a> {
     }
 
     /// As [`Limiter::peek`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// assert_eq!((limiter.peek("bob").remaining(), premium.peek("bob").remaining()), (1, 5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.peek_n(key, 1)
     }
 
     /// As [`Limiter::peek_n`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// assert!(premium.peek_n("bob", 5).is_allowed() && limiter.peek_n("bob", 5).is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peek_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         self.limiter.look(self.index, &self.limiter.cells(key), cost)
     }
 
     /// As [`Limiter::refund`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// assert!(premium.try_acquire_n("bob", 5).is_allowed());
+    /// premium.refund("bob", 2);
+    /// assert_eq!(premium.peek("bob").remaining(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
         charge::refund(self.limiter.compiled(self.index), &self.limiter.cells(key), cost);
     }
@@ -86,11 +127,29 @@ impl<'a> Tier<'a> {
     }
 
     /// As [`Limiter::reset`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// assert!(premium.try_acquire_n("bob", 5).is_allowed());
+    /// premium.reset("bob");
+    /// assert_eq!(premium.peek("bob").remaining(), 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
         self.limiter.forget(self.index, &self.limiter.cells(key));
     }
 
     /// As [`Limiter::set_policy`].
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// let premium = limiter.tier("premium").ok_or("no such tier")?;
+    /// premium.set_policy("9/h")?;
+    /// assert_eq!(premium.peek("bob").remaining(), 9);
+    /// assert_eq!(limiter.peek("alice").remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -104,11 +163,23 @@ impl<'a> Tier<'a> {
     }
 
     /// The policy in force.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// assert_eq!(limiter.tier("premium").ok_or("no such tier")?.policy().to_string(), "5/h");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn policy(&self) -> &'a Policy {
         &self.limiter.policies.current().tiers[self.index].policy
     }
 
     /// The tier's name.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::builder().policy("1/h").tier("premium", "5/h").build()?;
+    /// assert_eq!(limiter.tier("premium").ok_or("no such tier")?.name(), "premium");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.limiter.policies.first().tiers[self.index].name.as_deref().unwrap_or_default()

@@ -44,6 +44,14 @@ impl Watch {
 
 impl Limiter {
     /// The name given at [build](crate::LimiterBuilder::named).
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    ///
+    /// assert_eq!(Limiter::builder().policy("1/s").named("api").build()?.name(), Some("api"));
+    /// assert_eq!(Limiter::new("1/s")?.name(), None);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.watch.name.as_deref()

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::error::Error as _;
 use std::fmt::Debug;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -12,6 +15,7 @@ use tollgate::{
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
+const SECOND_NS: u64 = 1_000_000_000;
 
 #[test]
 fn everything_that_is_shared_can_be() {
@@ -33,6 +37,9 @@ fn everything_that_is_shared_can_be() {
     shared::<Penalties>();
     shared::<Stats>();
     // Both keep something between calls, and are for one thread at a time.
+    fn copied<T: Clone>() {}
+    copied::<KeyHandle<'_>>();
+    copied::<ManualHand>();
     sent::<KeyHandle<'_>>();
     sent::<Lease<'_>>();
     survives_a_panic::<Limiter>();
@@ -46,8 +53,37 @@ fn everything_that_is_shared_can_be() {
     compared::<Outcome>();
     compared::<Cause>();
     compared::<WhenFull>();
+    compared::<Error>();
+    compared::<Penalties>();
+    compared::<Wait>();
     is_error::<Error>();
     is_error::<Denied>();
+}
+
+/// What a server keeps in its state, or hands to a task.
+#[test]
+fn what_features_add_can_be_shared() {
+    fn shared<T: Send + Sync + Debug + 'static>() {}
+    shared::<tollgate::TopKeys>();
+    shared::<tollgate::Offender>();
+    #[cfg(any(feature = "metrics", feature = "prometheus"))]
+    shared::<tollgate::export::Exporter>();
+    #[cfg(feature = "rules")]
+    shared::<tollgate::rules::RuleSet>();
+    #[cfg(feature = "redis")]
+    {
+        shared::<tollgate::redis::RedisLimiter>();
+        shared::<tollgate::redis::RedisLimiterBuilder>();
+        shared::<tollgate::redis::RedisError>();
+    }
+    #[cfg(feature = "tower")]
+    {
+        shared::<tollgate::tower::RateLimitLayer>();
+        shared::<tollgate::tower::RateLimit<(), tollgate::tower::NoBody>>();
+        shared::<tollgate::tower::RulesHandle>();
+        shared::<tollgate::tower::ClientIp>();
+        shared::<tollgate::tower::Meter>();
+    }
 }
 
 #[cfg(feature = "tokio")]
@@ -61,18 +97,79 @@ fn a_wait_can_be_spawned() {
 fn a_limiter_is_made_of_whatever_says_a_policy() {
     let (rule, policy) = (Rule::per_second(10), Policy::from(Rule::per_second(10)));
     let text = String::from("10/s");
+    let (array, list) = ([rule.clone()], vec![rule.clone()]);
     let made = [
         Limiter::new("10/s"),
         Limiter::new(&text),
         Limiter::new(text.clone()),
         Limiter::new(&rule),
         Limiter::new(&policy),
-        Limiter::new(vec![rule.clone()]),
+        Limiter::new(list.clone()),
+        Limiter::new(array.clone()),
+        Limiter::new(&array),
+        Limiter::new(&array[..]),
+        Limiter::new(&list),
+        Limiter::new(std::iter::once(rule.clone()).collect::<Policy>()),
+        LimiterBuilder::default().policy(&rule).build(),
         Limiter::new(rule),
     ];
     for limiter in made {
         assert_eq!(*limiter.unwrap().policy(), policy);
     }
+}
+
+/// No rule at all is no limit, and has to be said otherwise.
+#[test]
+fn a_policy_of_no_rules_is_refused() {
+    let empty = Policy::from_iter([]);
+    let says = "a policy has at least one rule";
+    assert_eq!(empty.validate().unwrap_err().to_string(), says);
+    assert_eq!(Gate::new(&empty).unwrap_err().to_string(), says);
+    assert_eq!(Limiter::new(vec![]).unwrap_err().to_string(), says);
+    assert_eq!(Limiter::new::<[Rule; 0]>([]).unwrap_err().to_string(), says);
+    let limiter = Limiter::new("1/s").unwrap();
+    assert_eq!(limiter.set_policy(&empty).unwrap_err().to_string(), says);
+    let mut policy = empty;
+    policy.extend([Rule::per_second(2), Rule::per_hour(5)]);
+    assert_eq!(policy, "2/s; 5/h".parse().unwrap());
+}
+
+/// What is built in code and accepted is the same when it is written down and read again.
+#[test]
+fn a_rule_written_down_is_the_same_rule() {
+    let counts = select(vec![1, 2, 100, 1_024, 1_000_000, u64::MAX]);
+    let periods = select(vec![0, 1, 999, 1_000, 1_500_000, SECOND_NS, 90 * SECOND_NS, 86_400 * SECOND_NS]);
+    let algorithms = select(vec![
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingLog,
+        Algorithm::InFlight,
+    ]);
+    let names = select(vec![None, Some("api"), Some("burst"), Some("5/s")]);
+    let bursts = select(vec![None, Some(1), Some(100)]);
+    let mut runner =
+        TestRunner::new_with_rng(Config::with_cases(4_000), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let accepted = std::cell::Cell::new(0);
+    let drawn = (counts, periods, algorithms, names, bursts, any::<bool>());
+    runner
+        .run(&drawn, |(count, period_ns, algorithm, name, burst, is_shadow)| {
+            let mut rule = Rule::new(count, Duration::from_nanos(period_ns)).by(algorithm);
+            rule = burst.into_iter().fold(rule, Rule::burst);
+            rule = name.into_iter().fold(rule, Rule::named);
+            if is_shadow {
+                rule = rule.shadow();
+            }
+            let policy = Policy::from(&rule).and(Rule::per_hour(7));
+            if policy.validate().is_ok() {
+                prop_assert_eq!(&rule.to_string().parse::<Rule>().unwrap(), &rule);
+                prop_assert_eq!(&policy.to_string().parse::<Policy>().unwrap(), &policy);
+                accepted.set(accepted.get() + 1);
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(accepted.get() > 500, "{} rules were accepted", accepted.get());
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn no_span_sees_more_than_the_rule_allows() {
         let mut spends = Vec::new();
         for (what, index, step_ns) in steps {
             match what {
-                0..6 if leases[index].try_acquire() => spends.push(hand.now()),
+                0..6 if leases[index].try_acquire().is_allowed() => spends.push(hand.now()),
                 6 if limiter.try_acquire("key").is_allowed() => spends.push(hand.now()),
                 7 => leases[index] = begin(index),
                 8 => hand.advance(Duration::from_nanos(step_ns)),
@@ -71,7 +71,7 @@ fn the_unspent_go_back_exactly() {
             let (limiter, hand) = limiter("1000/s burst 100");
             let mut lease = limiter.lease("key", batch).hold(hold);
             for _ in 0..spent {
-                assert!(lease.try_acquire());
+                assert!(lease.try_acquire().is_allowed());
             }
             let what = format!("{spent} of {batch} held for {hold:?}");
             if !hold.is_zero() {
@@ -91,13 +91,13 @@ fn the_unspent_go_back_exactly() {
 fn tokens_past_their_hold_go_back() {
     let (limiter, hand) = limiter("1/h burst 10");
     let mut lease = limiter.lease("key", 4).hold(MS);
-    assert!(lease.try_acquire());
+    assert!(lease.try_acquire().is_allowed());
     assert_eq!(lease.in_hand(), 3);
     hand.advance(MS - NS);
-    assert!(lease.try_acquire());
+    assert!(lease.try_acquire().is_allowed());
     assert_eq!(lease.in_hand(), 2);
     hand.advance(NS);
-    assert!(lease.try_acquire(), "of a new batch");
+    assert!(lease.try_acquire().is_allowed(), "of a new batch");
     assert_eq!(lease.in_hand(), 3);
     assert_eq!(limiter.peek("key").remaining(), 10 - 2 - 4, "two spent and four taken");
     let rest = drain(|| limiter.try_acquire("key").is_allowed());
@@ -115,7 +115,7 @@ fn threads_with_leases_share_the_burst() {
             let mut lease = limiter.lease("key", [7, 50, 1, 300][index]);
             let (mut admitted, mut refused) = (0, 0);
             while refused < 3 {
-                match lease.try_acquire() {
+                match lease.try_acquire().is_allowed() {
                     true => admitted += 1,
                     false => refused += 1,
                 }
@@ -138,7 +138,7 @@ fn a_lease_that_cannot_be_had_asks_one_by_one() {
         let (limiter, _hand) = limiter(text);
         let mut lease = limiter.lease("key", 6);
         let mut admitted = 0;
-        while lease.try_acquire() {
+        while lease.try_acquire().is_allowed() {
             assert_eq!(lease.in_hand(), 0, "`{text}`");
             admitted += 1;
         }
@@ -149,10 +149,10 @@ fn a_lease_that_cannot_be_had_asks_one_by_one() {
     // A hold longer than the whole burst takes to come back leaves nothing to hold.
     let (limiter, _hand) = limiter("5/h");
     let mut lease = limiter.lease("key", 2).hold(DAY);
-    assert!(lease.try_acquire());
+    assert!(lease.try_acquire().is_allowed());
     assert_eq!((lease.in_hand(), limiter.peek("key").remaining()), (0, 4));
     let mut nothing = limiter.lease("other", 0);
-    assert!(nothing.try_acquire() && nothing.in_hand() == 0, "a batch of none is one of one");
+    assert!(nothing.try_acquire().is_allowed() && nothing.in_hand() == 0, "a batch of none is one of one");
 }
 
 /// Lists are asked when a batch is taken.
@@ -160,11 +160,15 @@ fn a_lease_that_cannot_be_had_asks_one_by_one() {
 fn lists_are_asked_for_every_batch() {
     let (limiter, _hand) = limiter("1/h burst 100");
     let mut lease = limiter.lease("key", 10);
-    assert!(lease.try_acquire());
+    assert!(lease.try_acquire().is_allowed());
     limiter.deny("key").unwrap();
-    assert_eq!((0..20).filter(|_| lease.try_acquire()).count(), 9, "what was in hand, and then no more");
+    assert_eq!(
+        (0..20).filter(|_| lease.try_acquire().is_allowed()).count(),
+        9,
+        "what was in hand, and then no more"
+    );
     limiter.allow("key").unwrap();
-    assert!((0..1_000).all(|_| lease.try_acquire()));
+    assert!((0..1_000).all(|_| lease.try_acquire().is_allowed()));
 }
 
 /// A key that is forgotten while a lease is held begins afresh, and nothing goes back to it.
@@ -172,7 +176,7 @@ fn lists_are_asked_for_every_batch() {
 fn a_lease_of_a_forgotten_key_gives_nothing_back() {
     let (limiter, hand) = limiter("10/h burst 10");
     let mut lease = limiter.lease("key", 5);
-    assert!(lease.try_acquire());
+    assert!(lease.try_acquire().is_allowed());
     hand.advance(HOUR * 2);
     assert!(limiter.try_acquire_n("key", 10).is_allowed());
     drop(lease);
@@ -194,7 +198,7 @@ fn throughput_of_a_hot_key() {
     });
     let (leased, with) = per_second(&|limiter| {
         let mut lease = limiter.lease("hot", 1_000);
-        (0..REQUESTS).filter(|_| lease.try_acquire()).count() as u64
+        (0..REQUESTS).filter(|_| lease.try_acquire().is_allowed()).count() as u64
     });
     println!("two threads, one key: {without:.1} million a second without a lease, {with:.1} with");
     assert!(plain > 0 && leased > 0);

@@ -1,4 +1,4 @@
-//! The table of cases, and what each is to reach.
+//! The table of cases, and what each aims at.
 
 use crate::peers::Traffic::{self, Admit, Refuse};
 
@@ -29,7 +29,7 @@ impl Keys {
     }
 }
 
-/// Ratios over governor's default to reach; 0 where none was set.
+/// Ratios over governor's default to aim at; 0 where none was set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Targets {
     pub precise: f64,

@@ -1,4 +1,4 @@
-//! What was measured, as tables and charts, beside what was to be reached.
+//! What was measured, as tables and charts, beside the aims.
 
 use crate::cases::{BYTES_A_KEY, COARSE_GATE_NS, GATE_RATIO, Keys, OVER_AHASH, STALL_NS, TWO_OVER_ONE};
 use crate::memory::Memory;
@@ -22,7 +22,7 @@ pub struct Report {
     pub cleaning: Vec<Stalls>,
 }
 
-/// Something that was to be reached: what, how much, how much it was, whether that will do.
+/// An aim: what, how much, how much it was, whether that will do.
 struct Verdict(String, String, String, bool);
 
 impl Report {
@@ -113,12 +113,12 @@ impl Report {
         if verdicts.is_empty() {
             return String::new();
         }
-        let mut table = Table::new(["what", "to reach", "reached", ""]);
+        let mut table = Table::new(["what", "aim", "measured", ""]);
         for Verdict(what, target, reached, holds) in &verdicts {
             table.row([what.as_str(), target, reached, if *holds { "yes" } else { "**no**" }]);
         }
         let held = verdicts.iter().filter(|verdict| verdict.3).count();
-        format!("## What was to be reached: {held} of {} were\n\n{table}\n", verdicts.len())
+        format!("## Aims: {held} of {} were met\n\n{table}\n", verdicts.len())
     }
 
     fn speed_verdicts(&self) -> Vec<Verdict> {

@@ -1,4 +1,4 @@
-//! Models of tollgate's lock-free parts, run by the [loom](https://docs.rs/loom) model checker.
+//! Models of tollgate's lock-free parts, run by the model checker loom.
 //!
 //! The models use the same source as everybody else: `--cfg tollgate_loom` swaps the atomics in
 //! `src/sync.rs` for loom's, which try every interleaving and every value that the memory orderings allow

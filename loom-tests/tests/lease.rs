@@ -26,7 +26,7 @@ fn two_on_one_word(spends: u64) {
             let limiter = Arc::clone(&limiter);
             let job: Job<u64> = Box::new(move || {
                 let mut lease = limiter.lease("key", 2).hold(SECOND);
-                (0..spends).map(|_| u64::from(lease.try_acquire())).sum()
+                (0..spends).map(|_| u64::from(lease.try_acquire().is_allowed())).sum()
             });
             job
         };
@@ -67,7 +67,7 @@ fn not_good_for_ever() {
                 // Somewhere for the clock to move.
                 let _elsewhere = limiter.peek("other");
                 let late = hand.now() == moved;
-                u64::from(lease.try_acquire() && late)
+                u64::from(lease.try_acquire().is_allowed() && late)
             })
         };
         let mut passed: u64 = together(vec![mover, holder]).into_iter().sum();

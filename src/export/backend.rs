@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 /// Whether a backend is asked at the moment.
+///
+/// ```
+/// use tollgate::export::{Backend, BackendState};
+/// assert_eq!(Backend::default().state, BackendState::Closed);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendState {
     /// It is: its circuit breaker is closed.

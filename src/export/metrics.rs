@@ -21,7 +21,6 @@ impl Exporter {
     /// exporter.publish();
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish(&self) {
         for Family { name, help, kind, samples } in self.families() {
             match kind {

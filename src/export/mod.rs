@@ -1,3 +1,4 @@
+#![doc = include_str!("../../docs/links.md")]
 #![doc = include_str!("../../docs/observability.md")]
 
 mod backend;
@@ -74,6 +75,17 @@ impl BackendSource {
 
 impl Exporter {
     /// Nothing to show yet.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tollgate::Limiter;
+    /// use tollgate::export::Exporter;
+    ///
+    /// let exporter = Exporter::new();
+    /// let elsewhere = exporter.clone(); // the same list
+    /// elsewhere.add("api", &Arc::new(Limiter::new("100/min")?));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -82,6 +94,16 @@ impl Exporter {
     /// Shows a limiter under a name, in the place of what had the name before.
     ///
     /// Its decisions are shown only if it [counts](crate::LimiterBuilder::count_decisions) them.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tollgate::Limiter;
+    /// use tollgate::export::Exporter;
+    ///
+    /// let limiter = Arc::new(Limiter::builder().policy("100/min").count_decisions(true).build()?);
+    /// Exporter::new().add("api", &limiter);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn add(&self, name: &str, limiter: &Arc<Limiter>) {
         self.put(name, Numbers::Limiter(Arc::clone(limiter)));
     }
@@ -89,6 +111,17 @@ impl Exporter {
     /// Shows a backend under a name, as `read` says at every scrape.
     ///
     /// A backend and a limiter may have the same name; of two backends the later one has it.
+    ///
+    /// ```
+    /// use tollgate::export::{Backend, Exporter};
+    ///
+    /// let exporter = Exporter::new();
+    /// exporter.add_backend("sessions", || {
+    ///     let mut backend = Backend::default();
+    ///     backend.answered = 3;
+    ///     backend
+    /// });
+    /// ```
     pub fn add_backend(&self, name: &str, read: impl Fn() -> Backend + Send + Sync + 'static) {
         let source =
             BackendSource { read: Box::new(read), spent: AtomicU64::new(0), published: Mutex::default() };
@@ -96,14 +129,35 @@ impl Exporter {
     }
 
     /// Shows what a limiter has asked of its Redis server.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::export::Exporter;
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let limiter = RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// Exporter::new().add_redis("shared", &limiter);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "redis")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn add_redis(&self, name: &str, limiter: &crate::redis::RedisLimiter) {
         let limiter = limiter.clone();
         self.add_backend(name, move || limiter.stats().into());
     }
 
     /// Shows nothing more under this name.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tollgate::Limiter;
+    /// use tollgate::export::Exporter;
+    ///
+    /// let exporter = Exporter::new();
+    /// exporter.add("tenant-7", &Arc::new(Limiter::new("100/min")?));
+    /// exporter.remove("tenant-7"); // with the tenant
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn remove(&self, name: &str) {
         self.sources().retain(|source| &*source.name != name);
     }

@@ -10,7 +10,6 @@ use std::fmt;
 /// Read at every scrape, after `registry.register_collector(Box::new(exporter.clone()))`.
 ///
 /// Once for all limiters: two exporters in one registry would show each family twice, which no scraper takes.
-#[cfg_attr(docsrs, doc(cfg(feature = "prometheus")))]
 impl Collector for Exporter {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for Family { name, help, kind, samples } in self.families() {

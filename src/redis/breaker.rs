@@ -15,6 +15,19 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
 
 /// Whether the server is asked.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tollgate::redis::{BreakerState, RedisLimiter};
+///
+/// // Nobody listens there: requests are decided without a server.
+/// let limiter = RedisLimiter::builder("redis://127.0.0.1:1/").policy("5/h").build().await?;
+/// assert_ne!(limiter.stats().state, BreakerState::Closed);
+/// assert!(limiter.try_acquire("203.0.113.7").await.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BreakerState {

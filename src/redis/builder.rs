@@ -25,6 +25,23 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
 /// Builds a [`RedisLimiter`]; begun by [`RedisLimiter::builder`], [`RedisLimiter::cluster`] or
 /// [`RedisLimiter::sentinel`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tollgate::redis::{OnFailure, RedisLimiter};
+///
+/// let limiter = RedisLimiter::builder("redis://127.0.0.1/")
+///     .policy("1000/s burst 2000 named api")
+///     .prefix("shop:api")
+///     .deadline(Duration::from_millis(20))
+///     .on_failure(OnFailure::LocalShare)
+///     .nodes(8)
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
@@ -74,6 +91,19 @@ impl RedisLimiterBuilder {
 
     /// The rules, as text or as a [`Policy`]. Whatever a [`Limiter`](crate::Limiter) takes, but for limits of so many
     /// at once, and within what the [protocol](super#ranges) can count.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let limiter = RedisLimiter::builder("redis://127.0.0.1:1/").policy("5/h; log 2/min").build().await?;
+    /// assert_eq!(limiter.policy().rules().len(), 2);
+    /// let error = RedisLimiter::builder("redis://127.0.0.1:1/").policy("5 at once").build().await;
+    /// assert!(error.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn policy<P>(mut self, policy: P) -> Self
     where
         P: TryInto<Policy>,
@@ -89,6 +119,17 @@ impl RedisLimiterBuilder {
     /// state of rules of the same kind and name, and unnamed token buckets are all of one kind, whatever their rate:
     /// with the same prefix, `10/s` of one service and `1000/d` of another spend from one bucket, and the one with
     /// the shorter memory makes the other [forget](super#keys).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let url = "redis://127.0.0.1/";
+    /// let api = RedisLimiter::builder(url).policy("100/min").prefix("shop:api").build().await?;
+    /// let mail = RedisLimiter::builder(url).policy("5/d").prefix("shop:mail").build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -96,6 +137,16 @@ impl RedisLimiterBuilder {
 
     /// How many connections calls are spread over; 2 unless given. Each carries many calls at once.
     /// In a cluster, each is two to every node: one repeats what it lost, the other does not.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").connections(4);
+    /// let limiter = builder.build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
@@ -103,6 +154,20 @@ impl RedisLimiterBuilder {
 
     /// How long anybody waits for the server, connecting and repeating included; 50 ms unless given,
     /// and at most an hour.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min");
+    /// assert!(builder.deadline(Duration::ZERO).build().await.is_err());
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min");
+    /// assert!(builder.deadline(Duration::from_millis(5)).build().await.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn deadline(mut self, time: Duration) -> Self {
         self.deadline = time;
         self
@@ -110,6 +175,18 @@ impl RedisLimiterBuilder {
 
     /// How long making a connection may take, where no request is waiting for it; 250 ms unless given, and at most
     /// an hour.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// // A server on another continent.
+    /// let builder = RedisLimiter::builder("redis://far.example/").policy("100/min");
+    /// let limiter = builder.connect_timeout(Duration::from_secs(2)).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.connect_timeout = time;
         self
@@ -117,24 +194,76 @@ impl RedisLimiterBuilder {
 
     /// Decide by leased tokens instead of asking the server each time: [leased mode](super#leased-mode). For policies
     /// of token buckets.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::{Leasing, RedisLimiter};
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1/").policy("10000/s burst 20000");
+    /// let limiter = builder.leased(Leasing::new()).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn leased(mut self, leasing: Leasing) -> Self {
         self.leasing = Some(leasing);
         self
     }
 
     /// What becomes of a request while the server cannot be asked; [`OnFailure::LocalShare`] unless given.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::Cause;
+    /// use tollgate::redis::{OnFailure, RedisLimiter};
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min");
+    /// let limiter = builder.on_failure(OnFailure::Closed).build().await?;
+    /// assert_eq!(limiter.try_acquire("key").await.cause(), Cause::Unavailable);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_failure(mut self, choice: OnFailure) -> Self {
         self.on_failure = choice;
         self
     }
 
     /// The same for the rules of one name.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::{OnFailure, RedisLimiter};
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min; 5/d named mail");
+    /// let limiter = builder
+    ///     .on_failure(OnFailure::Open)
+    ///     .on_failure_of("mail", OnFailure::Closed)
+    ///     .build()
+    ///     .await?;
+    /// assert_eq!(limiter.try_acquire("key").await.rule_name(), Some("mail"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_failure_of(mut self, rule_name: impl Into<String>, choice: OnFailure) -> Self {
         self.on_failure_of.push((rule_name.into(), choice));
         self
     }
 
     /// Over how many processes a limit is divided while the server cannot be asked; 1 unless given.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// // Nobody listens there: each of ten processes enforces a tenth.
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("50/h").nodes(10);
+    /// let limiter = builder.build().await?;
+    /// assert_eq!(limiter.try_acquire("key").await.remaining(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn nodes(mut self, nodes: u64) -> Self {
         self.nodes = nodes;
         self
@@ -142,6 +271,17 @@ impl RedisLimiterBuilder {
 
     /// For how many subjects there is room while the server cannot be asked. Allocated at build; unless given, 65 536
     /// words' worth, where most rules take one and a sliding log one for each request it remembers.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("50/h").local_keys(1_000);
+    /// assert!(builder.build().await?.try_acquire("key").await.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn local_keys(mut self, keys: usize) -> Self {
         self.local_keys = Some(keys);
         self
@@ -149,6 +289,19 @@ impl RedisLimiterBuilder {
 
     /// The user, password, database and TLS of the master itself, which sentinels do not tell: as an address whose
     /// host counts for nothing, such as `redis://user:password@any/0`. Without effect unless there are sentinels.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let limiter = RedisLimiter::sentinel(["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"], "shop")
+    ///     .sentinel_node("redis://limiter:secret@any/0")
+    ///     .policy("100/min")
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sentinel_node(mut self, url: impl Into<String>) -> Self {
         if let Address::Sentinel { node, .. } = &mut self.address {
             *node = Some(url.into());
@@ -168,6 +321,19 @@ impl RedisLimiterBuilder {
     ///
     /// A server that is not there is no error: the breaker begins open, and requests are decided without it until a
     /// probe has found it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::{RedisError, RedisLimiter};
+    ///
+    /// // That nobody listens there is no error; a mistake is.
+    /// assert!(RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min").build().await.is_ok());
+    /// let error = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/mn").build().await.unwrap_err();
+    /// assert!(matches!(error, RedisError::Config(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

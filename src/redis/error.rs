@@ -7,6 +7,21 @@ use std::time::Duration;
 ///
 /// A decision is never an error: where the server cannot be asked, the limiter decides as it was
 /// [told to](super::OnFailure).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tollgate::redis::{RedisError, RedisLimiter};
+///
+/// let limiter = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min").build().await?;
+/// match limiter.reset("203.0.113.7").await {
+///     Ok(()) | Err(RedisError::BreakerOpen) => {}
+///     Err(error) => println!("{error}"),
+/// }
+/// assert!(limiter.reset("203.0.113.7").await.is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RedisError {

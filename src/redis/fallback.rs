@@ -9,6 +9,22 @@ use crate::policy::{Algorithm, Policy, Rule};
 use std::time::Duration;
 
 /// What a rule does while the server cannot be asked.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tollgate::redis::{OnFailure, RedisLimiter};
+///
+/// // Nobody listens there.
+/// let limiter = |choice| {
+///     RedisLimiter::builder("redis://127.0.0.1:1/").policy("1/h").on_failure(choice).build()
+/// };
+/// let (open, closed) = (limiter(OnFailure::Open).await?, limiter(OnFailure::Closed).await?);
+/// assert!(open.try_acquire_n("key", 1_000).await.is_allowed());
+/// assert!(closed.try_acquire("key").await.is_denied());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnFailure {

@@ -54,16 +54,45 @@ pub(super) struct Inner {
 impl RedisLimiter {
     /// A limiter on one server: `redis://[user:password@]host[:port][/database]`, `rediss://` with the feature
     /// `redis-tls`, or `unix:///path`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let limiter = RedisLimiter::builder("redis://user:secret@10.0.0.5:6379/2").policy("100/min").build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(url: impl Into<String>) -> RedisLimiterBuilder {
         RedisLimiterBuilder::node(url.into())
     }
 
     /// A limiter on a cluster, of which some nodes are named.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let nodes = ["redis://10.0.0.1:7000/", "redis://10.0.0.2:7000/"];
+    /// let limiter = RedisLimiter::cluster(nodes).policy("100/min").build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisLimiterBuilder {
         RedisLimiterBuilder::cluster(urls.into_iter().map(Into::into).collect())
     }
 
     /// A limiter on the server that sentinels name as the master of `service`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
+    /// let limiter = RedisLimiter::sentinel(sentinels, "shop").policy("100/min").build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sentinel<U: Into<String>>(
         sentinels: impl IntoIterator<Item = U>,
         service: impl Into<String>,
@@ -76,6 +105,14 @@ impl RedisLimiter {
     }
 
     /// Takes one for `subject`, or says when to come back.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// limiter.try_acquire("203.0.113.7").await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self, subject: &str) -> Decision {
         self.try_acquire_n(subject, 1).await
     }
@@ -84,6 +121,15 @@ impl RedisLimiter {
     ///
     /// In [leased mode](RedisLimiterBuilder::leased) the decision usually comes from what this process has in hand,
     /// without asking anybody.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// let decision = limiter.try_acquire_n("tenant", 25).await;
+    /// println!("{} left", decision.remaining());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire_n(&self, subject: &str, cost: u64) -> Decision {
         match self.try_acquire_local(subject, cost) {
             Some(decision) => decision,
@@ -106,6 +152,21 @@ impl RedisLimiter {
 
     /// In leased mode, what can be decided by what this process has in hand or knows, at once: `None` if the server
     /// has to be asked, and always in strict mode.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::redis::{Leasing, RedisLimiter};
+    ///
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1/").policy("10000/s").leased(Leasing::new());
+    /// let limiter = builder.build().await?;
+    /// let decision = match limiter.try_acquire_local("tenant", 1) {
+    ///     Some(decision) => decision,
+    ///     None => limiter.try_acquire("tenant").await,
+    /// };
+    /// println!("{} left", decision.remaining());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn try_acquire_local(&self, subject: &str, cost: u64) -> Option<Decision> {
         let inner = &self.0;
@@ -118,17 +179,43 @@ impl RedisLimiter {
     /// What [`try_acquire`](Self::try_acquire) would say by what the server knows, without taking anything.
     ///
     /// What processes have in hand counts as spent there.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// println!("{} left", limiter.peek("203.0.113.7").await.remaining());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn peek(&self, subject: &str) -> Decision {
         self.peek_n(subject, 1).await
     }
 
     /// The same for a cost.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// let would_fit = limiter.peek_n("tenant", 25).await.is_allowed();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn peek_n(&self, subject: &str, cost: u64) -> Decision {
         let asked = self.0.ask(subject, cost, false).await;
         asked.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.peek(subject, cost)))
     }
 
     /// Gives back the newest `cost` that was taken for `subject`, at most all of it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// if limiter.try_acquire_n("tenant", 25).await.is_allowed() {
+    ///     limiter.refund("tenant", 5).await?; // it took only twenty
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -144,6 +231,14 @@ impl RedisLimiter {
     }
 
     /// Forgets all that was taken for `subject`. What other processes have in hand stays there.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// limiter.reset("203.0.113.7").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -162,6 +257,16 @@ impl RedisLimiter {
 
     /// Lets a request pass the first time, and refuses its repeats until `window` has gone, over all processes. At
     /// most 208 days. The mark is beside all rules.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+    /// if limiter.once("alice, order 7", std::time::Duration::from_secs(300)).await.is_denied() {
+    ///     println!("this order is here already");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn once(&self, id: &str, window: Duration) -> Decision {
         let inner = &self.0;
         let call = inner.protocol.once_call(id, window, inner.time_arg());
@@ -176,6 +281,17 @@ impl RedisLimiter {
     ///
     /// Call it before a process ends; a process that does not loses what it has in hand, until that has come back by
     /// itself.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use tollgate::redis::{Leasing, RedisLimiter};
+    /// # let builder = RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").leased(Leasing::new());
+    /// # let limiter = builder.build().await?;
+    /// // The last thing before the process ends.
+    /// limiter.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self) {
         // Relaxed, with the fence: a flight that takes off at the same time either finds this or is found, with its
         // entry, by the search for what is in hand. See `is_closed_to_flights`.
@@ -188,12 +304,36 @@ impl RedisLimiter {
     }
 
     /// The policy in force.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// let limiter = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100 per minute").build().await?;
+    /// assert_eq!(limiter.policy().to_string(), "100/min");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn policy(&self) -> &Policy {
         &self.0.policy
     }
 
     /// What was asked of the server and what became of it. Walks all subjects with tokens in hand: for a dashboard,
     /// not for every request.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// // Nobody listens there.
+    /// let limiter = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min").build().await?;
+    /// assert!(limiter.try_acquire("203.0.113.7").await.is_allowed());
+    /// assert_eq!(limiter.stats().fallback_decisions, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> BackendStats {
         let backend = &self.0.backend;

@@ -1,3 +1,4 @@
+#![doc = include_str!("../../docs/links.md")]
 #![doc = include_str!("../../docs/redis.md")]
 
 mod backend;

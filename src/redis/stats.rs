@@ -21,6 +21,20 @@ const BOUNDS: [Duration; 12] = [
 ];
 
 /// What a [`RedisLimiter`](super::RedisLimiter) has asked of its server since it was built, and what became of it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tollgate::redis::{BackendStats, RedisLimiter};
+///
+/// // Nobody listens there.
+/// let limiter = RedisLimiter::builder("redis://127.0.0.1:1/").policy("100/min").build().await?;
+/// let BackendStats { calls, failures, state, .. } = limiter.stats();
+/// assert_eq!(calls, failures);
+/// println!("{state}: {failures} of {calls} calls have failed");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackendStats {
@@ -43,6 +57,17 @@ pub struct BackendStats {
 }
 
 /// How long calls took, in classes of fixed bounds.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+/// let latency = limiter.stats().latency;
+/// for (bound, count) in latency.bounds.iter().zip(&latency.counts) {
+///     println!("{count} calls took up to {bound:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatencyHistogram {
@@ -56,6 +81,15 @@ pub struct LatencyHistogram {
 }
 
 /// What became of leased tokens: `taken = spent + returned + expired + in_hand`.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # let limiter = tollgate::redis::RedisLimiter::builder("redis://127.0.0.1/").policy("100/min").build().await?;
+/// let leases = limiter.stats().leases;
+/// assert_eq!(leases.taken, leases.spent + leases.returned + leases.expired + leases.in_hand);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseStats {

@@ -52,6 +52,17 @@ impl Limiter {
     /// The same for `cost` at once. A cost above what the policy ever admits is
     /// [`NeverFits`](crate::Outcome::NeverFits), at once.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let limiter = tollgate::Limiter::new("100/s burst 2")?;
+    /// limiter.acquire_n("key", 2).await.into_result()?;
+    /// limiter.acquire_n("key", 2).await.into_result()?; // some 20 ms later
+    /// assert!(limiter.acquire_n("key", 3).await.is_denied()); // never fits
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     ///
     /// As [`acquire`](Self::acquire).
@@ -85,6 +96,20 @@ impl Limiter {
 }
 
 /// The future of [`Limiter::acquire`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::time::Duration;
+///
+/// let limiter = tollgate::Limiter::new("1/h")?;
+/// limiter.acquire("key").await.into_result()?;
+/// // Whoever gives up hands back what was booked.
+/// let too_late = tokio::time::timeout(Duration::from_millis(1), limiter.acquire("key")).await;
+/// assert!(too_late.is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct Acquire<'a> {
     waiting: Waiting<'a>,

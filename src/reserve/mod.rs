@@ -29,6 +29,18 @@ use std::time::Duration;
 /// it still holds up, as if it had never come, and everybody who booked later moves up.
 ///
 /// In the bound of the rule a reservation counts at its moment, however much later the work is done.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limiter;
+///
+/// let limiter = Limiter::new("100000/min")?; // tokens of a language model
+/// let reservation = limiter.reserve("tenant", 4_000, Duration::from_secs(10))?;
+/// std::thread::sleep(reservation.wait()); // nothing here
+/// reservation.commit(1_200); // what it came to
+/// assert!(limiter.peek("tenant").remaining() >= 98_800);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a reservation that is dropped is cancelled"]
 pub struct Reservation<'a> {
     limiter: &'a Limiter,
@@ -239,6 +251,20 @@ impl<'a> Reservation<'a> {
 
     /// How long until its moment: nothing once that has come, and less than before when somebody who booked
     /// earlier has given up. Takes a step for each of those who still wait before it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::builder().policy("1/s").clock(clock).build()?;
+    /// let first = limiter.reserve("key", 1, Duration::MAX)?;
+    /// let second = limiter.reserve("key", 1, Duration::MAX)?;
+    /// assert_eq!((first.wait(), second.wait()), (Duration::ZERO, Duration::from_secs(1)));
+    /// hand.advance(Duration::from_millis(400));
+    /// assert_eq!(second.wait(), Duration::from_millis(600));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn wait(&self) -> Duration {
         let Some(spot) = self.spot() else { return Duration::ZERO };
@@ -249,12 +275,33 @@ impl<'a> Reservation<'a> {
     }
 
     /// Whether its moment has come.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::builder().policy("1/s").clock(clock).build()?;
+    /// let first = limiter.reserve("key", 1, Duration::MAX)?;
+    /// let second = limiter.reserve("key", 1, Duration::MAX)?;
+    /// assert!(first.is_due() && !second.is_due());
+    /// hand.advance(Duration::from_secs(1));
+    /// assert!(second.is_due());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.wait().is_zero()
     }
 
     /// The decision by which it was made: what is left after it, and under which rule.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/h")?;
+    /// let reservation = limiter.reserve("key", 4, std::time::Duration::ZERO)?;
+    /// assert_eq!(reservation.decision().remaining(), 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn decision(&self) -> Decision {
         self.decision
     }
@@ -286,6 +333,13 @@ impl<'a> Reservation<'a> {
     }
 
     /// Gives up: hands back what it still holds up, as dropping it does.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("10/h")?;
+    /// limiter.reserve("key", 4, std::time::Duration::ZERO)?.cancel();
+    /// assert_eq!(limiter.peek("key").remaining(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(self) {}
 
     fn settle(&mut self, actual: u64) {

@@ -27,7 +27,7 @@ const STANDSTILL_NS: u64 = 1_000_000;
 /// assert!(limiter.acquire_blocking_with("key", wait).is_allowed());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Wait {
     cost: u64,
@@ -37,17 +37,42 @@ pub struct Wait {
 
 impl Wait {
     /// For a cost of 1, for however long it takes, and no longer than that.
+    ///
+    /// ```
+    /// use tollgate::Wait;
+    /// assert_eq!(Wait::new(), Wait::new().cost(1));
+    /// assert_eq!(Wait::new(), Wait::default());
+    /// ```
     pub fn new() -> Self {
         Self { cost: 1, max_wait: None, jitter: Duration::ZERO }
     }
 
     /// What is asked for.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Wait};
+    ///
+    /// let limiter = Limiter::new("10/h")?;
+    /// assert_eq!(limiter.acquire_blocking_with("key", Wait::new().cost(7)).remaining(), 3);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self
     }
 
     /// How long to wait at most. Who would have to wait longer is refused at once, where that can be known.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Wait};
+    ///
+    /// let limiter = Limiter::new("1/h")?;
+    /// let wait = Wait::new().max_wait(Duration::from_secs(1));
+    /// assert!(limiter.acquire_blocking_with("key", wait).is_allowed());
+    /// assert!(limiter.acquire_blocking_with("key", wait).is_denied()); // at once: an hour is too long
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn max_wait(mut self, time: Duration) -> Self {
         self.max_wait = Some(time);
         self
@@ -55,6 +80,18 @@ impl Wait {
 
     /// Whoever has had to wait sleeps for a random time of up to `time` more, on top of `max_wait`: so that those
     /// who were served one after another do not go on in step.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Wait};
+    ///
+    /// let limiter = Limiter::new("1000/s burst 1")?;
+    /// let wait = Wait::new().jitter(Duration::from_millis(2));
+    /// for _ in 0..2 {
+    ///     assert!(limiter.acquire_blocking_with("key", wait).is_allowed());
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn jitter(mut self, time: Duration) -> Self {
         self.jitter = time;
         self
@@ -85,6 +122,16 @@ impl Limiter {
     }
 
     /// The same for a cost, for a time, or with jitter: see [`Wait`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Wait};
+    ///
+    /// let limiter = Limiter::new("100/s burst 2")?;
+    /// let wait = Wait::new().cost(2).max_wait(Duration::from_secs(5));
+    /// assert!(limiter.acquire_blocking_with("key", wait).is_allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn acquire_blocking_with<K: Hash + ?Sized>(&self, key: &K, wait: Wait) -> Decision {
         let mut waiting = Waiting::new(self, self.hasher.hash_one(key), wait);
         loop {

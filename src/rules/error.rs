@@ -54,24 +54,56 @@ impl RulesError {
     }
 
     /// The line in the file, from 1; `None` for what was built in code.
+    ///
+    /// ```
+    /// use tollgate::rules::RuleSet;
+    ///
+    /// let error = "[[rule]]\nname = 'api'\nlimits = '5/min'".parse::<RuleSet>().unwrap_err();
+    /// assert_eq!(error.line(), Some(3));
+    /// ```
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.place.map(|(line, _)| line)
     }
 
     /// The column in that line, in characters from 1.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let error = "[[rule]]\nname = 'api'\nlimit = '5/mn'".parse::<RuleSet>().unwrap_err();
+    /// assert_eq!(error.column(), Some(12));
+    /// let in_code = RuleSet::new([RouteRule::new("api", "5/mn")]).unwrap_err();
+    /// assert_eq!(in_code.column(), None);
+    /// ```
     #[must_use]
     pub fn column(&self) -> Option<usize> {
         self.place.map(|(_, column)| column)
     }
 
     /// The file, if the rules were read from one.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use tollgate::rules::RuleSet;
+    ///
+    /// let error = RuleSet::from_path("no/such/rules.toml").unwrap_err();
+    /// assert_eq!(error.file(), Some(Path::new("no/such/rules.toml")));
+    /// ```
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
     /// What is wrong, without the place.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rule = || RouteRule::new("api", "5/min");
+    /// let error = RuleSet::new([rule(), rule()]).unwrap_err();
+    /// assert_eq!(error.message(), "there are two rules of the name `api`");
+    /// ```
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

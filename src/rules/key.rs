@@ -35,12 +35,30 @@ pub struct IpPrefix {
 
 impl IpPrefix {
     /// So many leading bits of an IPv4 address, and so many of an IPv6 one; at most 32 and 128.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tollgate::rules::IpPrefix;
+    ///
+    /// let prefix = IpPrefix::new(24, 56);
+    /// assert_eq!(prefix.apply("192.0.2.7".parse()?), "192.0.2.0".parse::<IpAddr>()?);
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     #[must_use]
     pub fn new(v4_bits: u8, v6_bits: u8) -> Self {
         Self { v4_bits: v4_bits.min(32), v6_bits: v6_bits.min(128) }
     }
 
     /// The address with the rest of its bits zero. IPv4 in IPv6 (`::ffff:192.0.2.7`) is IPv4.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tollgate::rules::IpPrefix;
+    ///
+    /// let address: IpAddr = "2001:db8:1:2:aaaa::1".parse()?;
+    /// assert_eq!(IpPrefix::new(32, 48).apply(address), "2001:db8:1::".parse::<IpAddr>()?);
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     #[must_use]
     pub fn apply(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
@@ -64,6 +82,15 @@ impl Default for IpPrefix {
 }
 
 /// One thing that tells requests apart.
+///
+/// ```
+/// use tollgate::rules::{IpPrefix, KeyPart};
+///
+/// assert_eq!("header:X-API-Key".parse::<KeyPart>()?, KeyPart::Header("x-api-key".into()));
+/// assert_eq!("ip/24/56".parse::<KeyPart>()?, KeyPart::Ip(IpPrefix::new(24, 56)));
+/// assert_eq!(KeyPart::Param("id".into()).to_string(), "param:id");
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyPart {
@@ -159,6 +186,16 @@ fn ip_bits(text: &str, bits: &str) -> Result<IpPrefix, RulesError> {
 }
 
 /// The first of several parts that a request has: `header:x-api-key | ip`.
+///
+/// ```
+/// use tollgate::rules::{KeyPart, KeySpec};
+///
+/// let key: KeySpec = "custom:user | ip + method".parse()?;
+/// let first = &key.choices()[0];
+/// assert_eq!(first.parts()[0], KeyPart::Custom("user".into()));
+/// assert_eq!(first.parts().len(), 2);
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyChoice(Box<[KeyPart]>);
 
@@ -187,6 +224,35 @@ impl KeyChoice {
 pub struct KeySpec(Box<[KeyChoice]>);
 
 /// What a request is asked for its key.
+///
+/// ```
+/// use std::hash::{DefaultHasher, Hasher};
+/// use std::net::IpAddr;
+/// use tollgate::rules::{KeySource, KeySpec, RequestPath};
+///
+/// struct Call(RequestPath<'static>);
+///
+/// impl KeySource for Call {
+///     fn ip(&self) -> Option<IpAddr> {
+///         None
+///     }
+///     fn header(&self, name: &str) -> Option<&[u8]> {
+///         (name == "x-api-key").then_some(b"7f3a")
+///     }
+///     fn method(&self) -> &str {
+///         "GET"
+///     }
+///     fn path(&self) -> &RequestPath<'_> {
+///         &self.0
+///     }
+/// }
+///
+/// let key: KeySpec = "header:x-api-key | ip".parse()?;
+/// let mut hasher = DefaultHasher::new();
+/// assert!(key.write(&Call(RequestPath::new("/")), &[], &mut hasher));
+/// println!("{:x} is the key", hasher.finish());
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 pub trait KeySource {
     /// The address of the client.
     fn ip(&self) -> Option<IpAddr>;
@@ -215,18 +281,43 @@ impl KeySpec {
     }
 
     /// All parts, whether taken together or instead of each other.
+    ///
+    /// ```
+    /// let key: tollgate::rules::KeySpec = "custom:user | ip + method".parse()?;
+    /// let parts: Vec<String> = key.parts().map(ToString::to_string).collect();
+    /// assert_eq!(parts, ["custom:user", "ip", "method"]);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
         self.0.iter().flat_map(KeyChoice::parts)
     }
 
     /// Whether all requests have the same key.
+    ///
+    /// ```
+    /// use tollgate::rules::KeySpec;
+    ///
+    /// assert!("global".parse::<KeySpec>()?.is_global());
+    /// assert!(!KeySpec::default().is_global());
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn is_global(&self) -> bool {
         self.0.iter().all(|choice| matches!(choice.parts().first(), Some(KeyPart::Global)))
     }
 
-    /// Writes the key of a request into the hasher, under a rule with these `patterns`. Returns `false` if the
+    /// Writes the key of a request into the hasher, under a rule with these `patterns`: see [`KeySource`]. Returns `false` if the
     /// request lacks a part that nothing stands in for: what was written then is no key.
+    ///
+    /// ```
+    /// use std::hash::{BuildHasher, RandomState};
+    /// use tollgate::rules::{KeySource, KeySpec};
+    ///
+    /// fn key_of(spec: &KeySpec, source: &impl KeySource, hasher: &RandomState) -> Option<u64> {
+    ///     let mut state = hasher.build_hasher();
+    ///     spec.write(source, &[], &mut state).then(|| std::hash::Hasher::finish(&state))
+    /// }
+    /// ```
     pub fn write<H: Hasher>(
         &self,
         source: &impl KeySource,

@@ -1,3 +1,4 @@
+#![doc = include_str!("../../docs/links.md")]
 #![doc = include_str!("../../docs/rules.md")]
 
 mod error;

@@ -28,6 +28,14 @@ pub struct RequestPath<'a> {
 
 impl<'a> RequestPath<'a> {
     /// The path as it was sent. What follows a `?` or `#` is left out.
+    ///
+    /// ```
+    /// use tollgate::rules::RequestPath;
+    ///
+    /// let path = RequestPath::new("/search?q=toll");
+    /// assert_eq!(path.as_sent(), "/search");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn new(sent: &'a str) -> Self {
         if is_surely_plain(sent.as_bytes()) {
@@ -54,24 +62,50 @@ impl<'a> RequestPath<'a> {
     }
 
     /// The path as it was sent, without a query.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::rules::RequestPath::new("//a/../b?c").as_sent(), "//a/../b");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn as_sent(&self) -> &'a str {
         self.sent
     }
 
     /// Whether there is only one way to read it.
+    ///
+    /// ```
+    /// use tollgate::rules::RequestPath;
+    ///
+    /// assert!(RequestPath::new("/login").is_plain());
+    /// assert!(!RequestPath::new("/login/").is_plain());
+    /// ```
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.readings.is_empty()
     }
 
     /// The path with everything resolved, the same for all ways to write it.
+    ///
+    /// ```
+    /// use tollgate::rules::RequestPath;
+    ///
+    /// assert_eq!(RequestPath::new("/x/../%6cogin/").canonical(), b"/login");
+    /// ```
     #[must_use]
     pub fn canonical(&self) -> &[u8] {
         self.readings.first().map_or(self.sent.as_bytes(), Vec::as_slice)
     }
 
     /// Every way to read it; one for a plain path.
+    ///
+    /// ```
+    /// use tollgate::rules::RequestPath;
+    ///
+    /// assert_eq!(RequestPath::new("/login").readings().count(), 1);
+    /// let path = RequestPath::new("/x/../login");
+    /// assert!(path.readings().any(|reading| reading == b"/login"));
+    /// ```
     pub fn readings(&self) -> impl Iterator<Item = &[u8]> {
         let plain = self.is_plain().then_some(self.sent.as_bytes());
         plain.into_iter().chain(self.readings.iter().map(Vec::as_slice))

@@ -44,12 +44,31 @@ enum Segment {
 
 impl PathPattern {
     /// Whether any reading of the path matches.
+    ///
+    /// ```
+    /// use tollgate::rules::{PathPattern, RequestPath};
+    ///
+    /// let pattern: PathPattern = "/api/**".parse()?;
+    /// assert!(pattern.matches(&RequestPath::new("/api/v1/users")));
+    /// assert!(!pattern.matches(&RequestPath::new("/apis")));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn matches(&self, path: &RequestPath<'_>) -> bool {
         path.readings().any(|reading| self.reads(reading))
     }
 
     /// What stands for `{name}` in the first reading of the path that matches.
+    ///
+    /// ```
+    /// use tollgate::rules::{PathPattern, RequestPath};
+    ///
+    /// let pattern: PathPattern = "/users/{id}/posts".parse()?;
+    /// let path = RequestPath::new("/users/7/posts");
+    /// assert_eq!(pattern.param("id", &path), Some(&b"7"[..]));
+    /// assert_eq!(pattern.param("name", &path), None);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn param<'p>(&self, name: &str, path: &'p RequestPath<'_>) -> Option<&'p [u8]> {
         let reading = path.readings().find(|reading| self.reads(reading))?;
@@ -65,6 +84,12 @@ impl PathPattern {
     }
 
     /// Whether the pattern has a segment `{name}`.
+    ///
+    /// ```
+    /// let pattern: tollgate::rules::PathPattern = "/users/{id}".parse()?;
+    /// assert!(pattern.has_param("id") && !pattern.has_param("name"));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn has_param(&self, name: &str) -> bool {
         let named =

@@ -14,6 +14,18 @@ const COST_MAX: u64 = u32::MAX as u64;
 /// Which requests an entry is about: some paths, some methods.
 ///
 /// Displayed as a person would say it: `GET /health`, `POST, PUT /users/{id}`, `/**`.
+///
+/// ```
+/// use tollgate::rules::{RequestPath, RouteMatch};
+///
+/// let mut uploads = RouteMatch::default();
+/// uploads.add_method("POST")?;
+/// uploads.add_path("/files/**")?;
+/// assert!(uploads.matches("POST", &RequestPath::new("/files/7")));
+/// assert!(!uploads.matches("GET", &RequestPath::new("/files/7")));
+/// assert_eq!(uploads.to_string(), "POST /files/**");
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteMatch {
     paths: Vec<PathPattern>,
@@ -22,17 +34,38 @@ pub struct RouteMatch {
 
 impl RouteMatch {
     /// Paths that match; all do if there is none.
+    ///
+    /// ```
+    /// let mut matching = tollgate::rules::RouteMatch::default();
+    /// assert!(matching.paths().is_empty());
+    /// matching.add_path("/files/{id}")?;
+    /// assert!(matching.paths()[0].has_param("id"));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn paths(&self) -> &[PathPattern] {
         &self.paths
     }
 
     /// Methods that match, in upper case; all do if there is none.
+    ///
+    /// ```
+    /// let mut matching = tollgate::rules::RouteMatch::default();
+    /// matching.add_method("post")?;
+    /// assert!(matching.methods().eq(["POST"]));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn methods(&self) -> impl Iterator<Item = &str> {
         self.methods.iter().map(|method| &**method)
     }
 
     /// Adds a path.
+    ///
+    /// ```
+    /// let mut matching = tollgate::rules::RouteMatch::default();
+    /// assert!(matching.add_path("/files/**").is_ok());
+    /// assert!(matching.add_path("files").is_err());
+    /// ```
     ///
     /// # Errors
     ///
@@ -43,6 +76,15 @@ impl RouteMatch {
     }
 
     /// Adds a method; `GET` is good for `HEAD` too, which servers answer by the same handler.
+    ///
+    /// ```
+    /// use tollgate::rules::{RequestPath, RouteMatch};
+    ///
+    /// let mut matching = RouteMatch::default();
+    /// assert!(matching.add_method("GET").is_ok());
+    /// assert!(matching.matches("HEAD", &RequestPath::new("/")));
+    /// assert!(matching.add_method("no method").is_err());
+    /// ```
     ///
     /// # Errors
     ///
@@ -59,6 +101,11 @@ impl RouteMatch {
     }
 
     /// Whether a request is one of these.
+    ///
+    /// ```
+    /// use tollgate::rules::{RequestPath, RouteMatch};
+    /// assert!(RouteMatch::default().matches("GET", &RequestPath::new("/anything")));
+    /// ```
     #[must_use]
     pub fn matches(&self, method: &str, path: &RequestPath<'_>) -> bool {
         self.has_method(method)
@@ -127,6 +174,14 @@ pub struct RouteRule {
 
 impl RouteRule {
     /// A limit for all requests, by the client's address, unless told otherwise.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("default", "100/min")])?;
+    /// assert_eq!(rules.matches("GET", "/anything").len(), 1);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn new<P>(name: &str, limit: P) -> Self
     where
         P: TryInto<Policy>,
@@ -148,24 +203,62 @@ impl RouteRule {
     }
 
     /// Only for this path, or for one more: a [`PathPattern`].
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rule = RouteRule::new("files", "10/min").path("/files/**").path("/upload");
+    /// let rules = RuleSet::new([rule])?;
+    /// assert_eq!(rules.matches("GET", "/files/7").len(), 1);
+    /// assert_eq!(rules.matches("GET", "/").len(), 0);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn path(mut self, pattern: &str) -> Self {
         let added = self.matching.add_path(pattern);
         self.noting(added)
     }
 
     /// Only for this method, or for one more.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("writes", "10/min").method("POST").method("PUT")])?;
+    /// assert_eq!(rules.matches("PUT", "/").len(), 1);
+    /// assert_eq!(rules.matches("GET", "/").len(), 0);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn method(mut self, method: &str) -> Self {
         let added = self.matching.add_method(method);
         self.noting(added)
     }
 
     /// Only for requests like these.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteMatch, RouteRule};
+    ///
+    /// let mut uploads = RouteMatch::default();
+    /// uploads.add_path("/files/**")?;
+    /// let rule = RouteRule::new("uploads", "10/min").matched_by(uploads.clone());
+    /// assert_eq!(rule.matching(), &uploads);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn matched_by(mut self, matching: RouteMatch) -> Self {
         self.matching = matching;
         self
     }
 
     /// By this key: a text such as `"header:x-api-key | ip"`.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rule = RouteRule::new("api", "100/min").key("header:x-api-key | ip");
+    /// assert_eq!(rule.key_of().choices()[0].parts().len(), 2);
+    /// let wrong = RouteRule::new("api", "100/min").key("cookie:session");
+    /// assert!(RuleSet::new([wrong]).is_err());
+    /// ```
     pub fn key(mut self, key: &str) -> Self {
         match key.parse() {
             Ok(key) => self.key = key,
@@ -175,12 +268,26 @@ impl RouteRule {
     }
 
     /// By this key.
+    ///
+    /// ```
+    /// use tollgate::rules::{KeySpec, RouteRule};
+    /// let rule = RouteRule::new("api", "100/min").key_spec(KeySpec::default());
+    /// assert_eq!(rule.key_of().to_string(), "ip");
+    /// ```
     pub fn key_spec(mut self, key: KeySpec) -> Self {
         self.key = key;
         self
     }
 
     /// Another limit for those who are of a tier.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    ///
+    /// let rule = RouteRule::new("api", "100/min").tier("premium", "1000/min");
+    /// let (name, limit) = rule.tiers().next().expect("one");
+    /// assert_eq!((name, limit.to_string()), ("premium", "1000/min".to_owned()));
+    /// ```
     pub fn tier<P>(mut self, name: &str, limit: P) -> Self
     where
         P: TryInto<Policy>,
@@ -197,30 +304,67 @@ impl RouteRule {
     }
 
     /// Only watch: decide and count, and never refuse.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert!(RouteRule::new("stricter", "50/min").shadow().is_shadow());
+    /// ```
     pub fn shadow(mut self) -> Self {
         self.shadow = true;
         self
     }
 
     /// Only where no other rule applies. Rules that only watch do not count.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([
+    ///     RouteRule::new("login", "5/min").path("/login"),
+    ///     RouteRule::new("rest", "100/min").otherwise(),
+    /// ])?;
+    /// let names = |path| rules.matches("GET", path).map(|rule| rule.name()).collect::<Vec<_>>();
+    /// assert_eq!((names("/login"), names("/")), (vec!["login"], vec!["rest"]));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn otherwise(mut self) -> Self {
         self.otherwise = true;
         self
     }
 
     /// What a request costs; 1 unless given.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert_eq!(RouteRule::new("search", "100/min").cost(5).cost_of(), 5);
+    /// ```
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self
     }
 
     /// How many keys there is room for: see [`LimiterBuilder::max_keys`].
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    /// let rules = RuleSet::new([RouteRule::new("api", "100/min").max_keys(1_000_000)])?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = Some(max_keys);
         self
     }
 
     /// What to do for a key that finds no room: see [`LimiterBuilder::when_full`].
+    ///
+    /// ```
+    /// use tollgate::WhenFull;
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let login = RouteRule::new("login", "log 5/15min").path("/login").when_full(WhenFull::Deny);
+    /// let rules = RuleSet::new([login])?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
@@ -298,24 +442,49 @@ impl RouteRule {
     }
 
     /// The name.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert_eq!(RouteRule::new("api", "100/min").name(), "api");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Which requests the rule is about.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// let rule = RouteRule::new("login", "5/min").path("/login").method("POST");
+    /// assert_eq!(rule.matching().to_string(), "POST /login");
+    /// ```
     #[must_use]
     pub fn matching(&self) -> &RouteMatch {
         &self.matching
     }
 
     /// Whose budget a request spends from.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert_eq!(RouteRule::new("api", "100/min").key_of().to_string(), "ip");
+    /// ```
     #[must_use]
     pub fn key_of(&self) -> &KeySpec {
         &self.key
     }
 
     /// The limit. In a set, each part of it has a name: its own, or the rule's, numbered if there are several.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("api", "10/s; 1000/h")])?;
+    /// let limit = rules.rules()[0].limit().expect("a rule in a set is right");
+    /// assert_eq!(limit.to_string(), "10/s named api-1; 1000/h named api-2");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -325,23 +494,45 @@ impl RouteRule {
     }
 
     /// The tiers and their limits, named in the same way.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert_eq!(RouteRule::new("api", "100/min").tiers().count(), 0);
+    /// ```
     pub fn tiers(&self) -> impl Iterator<Item = (&str, &Policy)> {
         self.tiers.iter().map(|(name, policy)| (&**name, policy))
     }
 
     /// Whether the rule only watches.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    /// let rules = RuleSet::new([RouteRule::new("stricter", "shadow 50/min")])?;
+    /// assert!(rules.rules()[0].is_shadow());
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 
     /// Whether the rule is only for requests that no other is for.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert!(RouteRule::new("rest", "100/min").otherwise().is_otherwise());
+    /// ```
     #[must_use]
     pub fn is_otherwise(&self) -> bool {
         self.otherwise
     }
 
     /// What a request costs.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// assert_eq!(RouteRule::new("api", "100/min").cost_of(), 1);
+    /// ```
     #[must_use]
     pub fn cost_of(&self) -> u64 {
         self.cost

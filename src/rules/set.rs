@@ -11,6 +11,20 @@ const RULES_MAX: usize = 1024;
 const BITS: usize = 64;
 
 /// Rules and exclusions, from a file or from code. See the [module](super) for what they mean.
+///
+/// ```
+/// use tollgate::rules::RuleSet;
+///
+/// let rules: RuleSet = "
+/// [[rule]]
+/// name = 'login'
+/// match = { path = '/login', method = 'POST' }
+/// limit = 'log 5/15min'
+/// ".parse()?;
+/// assert_eq!(rules.matches("POST", "/login").len(), 1);
+/// assert_eq!(rules.matches("GET", "/").len(), 0);
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     rules: Vec<RouteRule>,
@@ -19,6 +33,15 @@ pub struct RuleSet {
 
 impl RuleSet {
     /// These rules, and nothing excluded.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("default", "100/min")])?;
+    /// assert_eq!(rules.rules().len(), 1);
+    /// assert!(RuleSet::new([RouteRule::new("default", "100/mn")]).is_err());
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -44,6 +67,17 @@ impl RuleSet {
 
     /// Reads a file of at most 1 MiB.
     ///
+    /// ```
+    /// use tollgate::rules::RuleSet;
+    ///
+    /// let path = std::env::temp_dir().join(format!("rules-{}.toml", std::process::id()));
+    /// std::fs::write(&path, "[[rule]]\nname = 'api'\nlimit = '100/min'")?;
+    /// let rules = RuleSet::from_path(&path)?;
+    /// # std::fs::remove_file(&path)?;
+    /// assert_eq!(rules.rules()[0].name(), "api");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// A file that cannot be read, and whatever is wrong in it: the error names file, line and column.
@@ -52,6 +86,16 @@ impl RuleSet {
     }
 
     /// The same set with these requests left alone.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteMatch, RouteRule, RuleSet};
+    ///
+    /// let mut health = RouteMatch::default();
+    /// health.add_path("/health")?;
+    /// let rules = RuleSet::new([RouteRule::new("default", "100/min")])?.excluding(health);
+    /// assert!(rules.matches("GET", "/health").is_empty());
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn excluding(mut self, exclusion: RouteMatch) -> Self {
         self.exclusions.push(exclusion);
@@ -59,11 +103,28 @@ impl RuleSet {
     }
 
     /// The rules, in the order of the file.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("first", "1/s"), RouteRule::new("second", "9/h")])?;
+    /// assert_eq!(rules.rules()[1].name(), "second");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn rules(&self) -> &[RouteRule] {
         &self.rules
     }
 
     /// What is left alone.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteMatch, RuleSet};
+    ///
+    /// let mut health = RouteMatch::default();
+    /// health.add_path("/health")?;
+    /// assert_eq!(RuleSet::default().excluding(health).exclusions()[0].to_string(), "/health");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn exclusions(&self) -> &[RouteMatch] {
         &self.exclusions
@@ -71,6 +132,17 @@ impl RuleSet {
 
     /// Whether a request is left alone. Only a [plain](RequestPath::is_plain) path can be: what could be read
     /// in another way might reach another route.
+    ///
+    /// ```
+    /// use tollgate::rules::{RequestPath, RouteMatch, RuleSet};
+    ///
+    /// let mut health = RouteMatch::default();
+    /// health.add_path("/health")?;
+    /// let rules = RuleSet::default().excluding(health);
+    /// assert!(rules.excludes("GET", &RequestPath::new("/health")));
+    /// assert!(!rules.excludes("GET", &RequestPath::new("/x/../health")));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn excludes(&self, method: &str, path: &RequestPath<'_>) -> bool {
         path.is_plain() && self.exclusions.iter().any(|exclusion| exclusion.matches(method, path))
@@ -81,11 +153,32 @@ impl RuleSet {
     /// in several ways, unless each of them has another one.
     ///
     /// The method is as it was sent, in upper case.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([
+    ///     RouteRule::new("default", "100/min"),
+    ///     RouteRule::new("login", "5/min").path("/login"),
+    /// ])?;
+    /// let names: Vec<&str> = rules.matches("GET", "/login").map(|rule| rule.name()).collect();
+    /// assert_eq!(names, ["default", "login"]);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn matches(&self, method: &str, path: &str) -> Matches<'_> {
         self.matches_path(method, &RequestPath::new(path))
     }
 
     /// The same for a path that is at hand.
+    ///
+    /// ```
+    /// use tollgate::rules::{RequestPath, RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("login", "5/min").path("/login")])?;
+    /// let path = RequestPath::new("//login/"); // read once, for several sets
+    /// assert_eq!(rules.matches_path("GET", &path).len(), 1);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn matches_path(&self, method: &str, path: &RequestPath<'_>) -> Matches<'_> {
         let mut matches = Matches::none(self);
         if self.excludes(method, path) {
@@ -118,6 +211,14 @@ impl RuleSet {
     }
 
     /// The names of all keys that the program has to provide: `user` for `custom:user`.
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([RouteRule::new("api", "9/s").key("custom:user | custom:team | ip")])?;
+    /// assert!(rules.custom_keys().eq(["user", "team"]));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn custom_keys(&self) -> impl Iterator<Item = &str> {
         let mut known = HashSet::new();
         let parts = self.rules.iter().flat_map(|rule| rule.key_of().parts());
@@ -138,6 +239,20 @@ impl FromStr for RuleSet {
 }
 
 /// The rules that a request falls under: an iterator over them.
+///
+/// ```
+/// use tollgate::rules::{RouteRule, RuleSet};
+///
+/// let rules = RuleSet::new([
+///     RouteRule::new("login", "5/min").path("/login"),
+///     RouteRule::new("default", "100/min"),
+/// ])?;
+/// let mut matches = rules.matches("GET", "/search");
+/// assert_eq!(matches.len(), 1);
+/// assert_eq!(matches.next().expect("one").name(), "default");
+/// assert!(matches.is_empty());
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Matches<'a> {
     set: &'a RuleSet,
@@ -162,6 +277,17 @@ impl<'a> Matches<'a> {
     }
 
     /// The next rule's place in [`RuleSet::rules`].
+    ///
+    /// ```
+    /// use tollgate::rules::{RouteRule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([
+    ///     RouteRule::new("login", "5/min").path("/login"),
+    ///     RouteRule::new("default", "100/min"),
+    /// ])?;
+    /// assert_eq!(rules.matches("GET", "/search").next_index(), Some(1));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn next_index(&mut self) -> Option<usize> {
         let words = std::iter::once(&mut self.first).chain(&mut self.more);
         for (number, word) in words.enumerate() {

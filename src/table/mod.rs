@@ -74,6 +74,20 @@ pub(crate) trait Worth {
 ///
 /// The default keeps serving everybody and forgets the entry that matters least; [`Deny`](Self::Deny) keeps
 /// every bound without condition. Each case is counted in [`Stats`](crate::Stats).
+///
+/// ```
+/// use tollgate::{Limiter, WhenFull};
+///
+/// let spray = |when_full| {
+///     let limiter = Limiter::builder().policy("1/h").max_keys(1).when_full(when_full).build()?;
+///     (0..1_000).for_each(|key| drop(limiter.try_acquire(&key).into_result()));
+///     Ok::<_, tollgate::Error>(limiter.stats())
+/// };
+/// assert!(spray(WhenFull::Evict)?.evicted > 0);
+/// assert!(spray(WhenFull::Deny)?.denied_for_room > 0);
+/// assert!(spray(WhenFull::Allow)?.allowed_for_room > 0);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {

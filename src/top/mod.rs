@@ -102,6 +102,13 @@ pub struct TopKeys {
 }
 
 /// One of the keys that were recorded most: by [`TopKeys::top`].
+///
+/// ```
+/// let offenders = tollgate::TopKeys::new(64);
+/// (0..5).for_each(|_| offenders.record("203.0.113.7", 1));
+/// let top = &offenders.top(1)[0];
+/// assert_eq!((&*top.label, top.count, top.error), ("203.0.113.7", 5, 0));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offender {
@@ -116,12 +123,29 @@ pub struct Offender {
 impl TopKeys {
     /// Room for so many counters, at least 8 and at most a million; a few dozen for each key that is to be listed.
     /// Takes 80 bytes each, at once.
+    ///
+    /// ```
+    /// let offenders = tollgate::TopKeys::new(1024);
+    /// offenders.record(&std::net::Ipv4Addr::LOCALHOST, 1);
+    /// assert_eq!(offenders.top(10)[0].label, "127.0.0.1");
+    /// ```
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self::with_hasher(capacity, RandomState::new())
     }
 
     /// The same with seeds for the hash, so that a run can be repeated.
+    ///
+    /// ```
+    /// use tollgate::TopKeys;
+    ///
+    /// let run = || {
+    ///     let top = TopKeys::with_seeds(8, [1, 2, 3, 4]);
+    ///     (0..1_000).for_each(|key| top.record(&(key % 37), 1));
+    ///     top.top(3)
+    /// };
+    /// assert_eq!(run(), run());
+    /// ```
     #[must_use]
     pub fn with_seeds(capacity: usize, [a, b, c, d]: [u64; 4]) -> Self {
         Self::with_hasher(capacity, RandomState::with_seeds(a, b, c, d))
@@ -137,12 +161,24 @@ impl TopKeys {
     }
 
     /// How many counters there are.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::TopKeys::new(1000).capacity(), 1000);
+    /// assert_eq!(tollgate::TopKeys::new(1).capacity(), 8);
+    /// ```
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.buckets.len() * WAYS
     }
 
     /// Records `cost` for a key: 1 for a request. Counts end at 2^40.
+    ///
+    /// ```
+    /// let bytes = tollgate::TopKeys::new(64);
+    /// bytes.record("alice", 500);
+    /// bytes.record("alice", 200);
+    /// assert_eq!(bytes.top(1)[0].count, 700);
+    /// ```
     pub fn record<K: Display + ?Sized>(&self, key: &K, cost: u64) {
         let label = Label::of(key, &self.hasher);
         let mark = mark_of(label.hash());
@@ -173,6 +209,14 @@ impl TopKeys {
     ///
     /// Looks at every counter: for a dashboard, not for every request. A key whose label another thread is about
     /// to write is left out.
+    ///
+    /// ```
+    /// let top = tollgate::TopKeys::new(64);
+    /// top.record("often", 5);
+    /// top.record("seldom", 1);
+    /// let labels: Vec<String> = top.top(10).into_iter().map(|offender| offender.label).collect();
+    /// assert_eq!(labels, ["often", "seldom"]);
+    /// ```
     #[must_use]
     pub fn top(&self, count: usize) -> Vec<Offender> {
         let mut offenders: Vec<Offender> = self.buckets.iter().flat_map(Bucket::offenders).collect();
@@ -188,6 +232,13 @@ impl TopKeys {
     }
 
     /// What was recorded in all, as far as it has not been aged away.
+    ///
+    /// ```
+    /// let top = tollgate::TopKeys::new(64);
+    /// top.record("alice", 3);
+    /// top.record("bob", 4);
+    /// assert_eq!(top.total(), 7);
+    /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
         let counters = self.buckets.iter().flat_map(|bucket| bucket.counters.iter());
@@ -199,6 +250,14 @@ impl TopKeys {
     ///
     /// To be called from time to time by one thread; the time between is the half-life of a count. Others may
     /// record meanwhile.
+    ///
+    /// ```
+    /// let top = tollgate::TopKeys::new(64);
+    /// top.record("alice", 8);
+    /// top.age(); // a minute later
+    /// top.record("bob", 5);
+    /// assert_eq!(top.top(1)[0].label, "bob");
+    /// ```
     pub fn age(&self) {
         for counter in self.buckets.iter().flat_map(|bucket| bucket.counters.iter()) {
             loop {

@@ -19,6 +19,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// What becomes of a request without the key that a rule asks for, and without anything that stands in for it.
+///
+/// ```
+/// use tollgate::tower::{MissingKey, RateLimitLayer};
+///
+/// let layer = RateLimitLayer::builder()
+///     .limit("100/min")
+///     .key("header:x-api-key")
+///     .missing_key(MissingKey::Deny) // 403
+///     .build()?;
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
@@ -32,6 +43,19 @@ pub enum MissingKey {
 }
 
 /// Something that the layer has to tell the people who run it.
+///
+/// ```
+/// use tollgate::tower::{Notice, RateLimitLayer};
+///
+/// let layer = RateLimitLayer::builder()
+///     .limit("100/min")
+///     .on_notice(|notice| match notice {
+///         Notice::MissingKey { rule } => eprintln!("rule {rule} has no key to go by"),
+///         other => eprintln!("{other}"),
+///     })
+///     .build()?;
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {
@@ -139,6 +163,14 @@ impl RateLimitBuilder {
 
 impl<R> RateLimitBuilder<R> {
     /// A limit for all requests: a rule of the name `default`, by [`key`](Self::key).
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder().limit("100/min burst 20").build()?;
+    /// assert_eq!(layer.handle().rules().rules()[0].name(), "default");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn limit<P>(mut self, limit: P) -> Self
     where
         P: TryInto<Policy>,
@@ -150,6 +182,13 @@ impl<R> RateLimitBuilder<R> {
 
     /// Whose budget [`limit`](Self::limit) is: a [`KeySpec`] as text, such as `"header:x-api-key | ip"`; `ip` unless
     /// given.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// assert!(RateLimitLayer::builder().limit("9/s").key("header:x-api-key | ip").build().is_ok());
+    /// assert!(RateLimitLayer::builder().limit("9/s").key("cookie:session").build().is_err());
+    /// ```
     pub fn key(mut self, key: &str) -> Self {
         match key.parse() {
             Ok(key) => self.key = key,
@@ -161,12 +200,28 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// One more rule.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let login = RouteRule::new("login", "log 5/15min").path("/login").method("POST");
+    /// let layer = RateLimitLayer::builder().rule(login).build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn rule(mut self, rule: RouteRule) -> Self {
         self.rules.push(rule);
         self
     }
 
     /// Leaves requests for a path alone, given as a [pattern](crate::rules::PathPattern).
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder().limit("100/min").exclude("/health").exclude("/static/**").build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn exclude(mut self, path: &str) -> Self {
         let mut exclusion = RouteMatch::default();
         match exclusion.add_path(path) {
@@ -179,18 +234,41 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// Rules beside those given here, which [`RulesHandle::reload`](super::RulesHandle::reload) replaces.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let rules = "[[rule]]\nname = 'api'\nlimit = '100/min'".parse()?;
+    /// let layer = RateLimitLayer::builder().rules(rules).build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn rules(mut self, rules: RuleSet) -> Self {
         self.file = Some(Source::Set(rules));
         self
     }
 
     /// The same from a file. It is read once; see [`RulesHandle::watch`](super::RulesHandle::watch).
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let error = RateLimitLayer::builder().rules_file("no/such/rules.toml").build().unwrap_err();
+    /// assert!(error.to_string().starts_with("no/such/rules.toml: "));
+    /// ```
     pub fn rules_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(Source::File(path.into()));
         self
     }
 
     /// How the client's address is found; unless given it is the peer's, and no header is believed.
+    ///
+    /// ```
+    /// use tollgate::tower::{ClientIp, RateLimitLayer};
+    ///
+    /// let behind_a_proxy = ClientIp::x_forwarded_for(["10.0.0.0/8"])?;
+    /// let layer = RateLimitLayer::builder().limit("100/min").client_ip(behind_a_proxy).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
         self.options.client_ip = client_ip;
         self
@@ -229,6 +307,17 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// Which tier a request is of. A rule without that tier goes by its own limit.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .rule(RouteRule::new("api", "100/min").tier("premium", "1000/min"))
+    ///     .tier_by(|request| request.headers().contains_key("x-premium").then_some("premium"))
+    ///     .build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn tier_by<T: Into<Cow<'static, str>>>(
         mut self,
         tier: impl Fn(&RequestHead<'_>) -> Option<T> + Send + Sync + 'static,
@@ -238,6 +327,16 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// What a request costs, times what the rule says; 1 unless given. What costs 0 passes.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .limit("100/min")
+    ///     .cost_by(|request| if request.uri().path() == "/search" { 5 } else { 1 })
+    ///     .build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn cost_by(mut self, cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.options.cost = Some(Box::new(cost));
         self
@@ -273,24 +372,55 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// What becomes of requests without a key; they share one budget unless told otherwise.
+    ///
+    /// ```
+    /// use tollgate::tower::{MissingKey, RateLimitLayer};
+    ///
+    /// let builder = RateLimitLayer::builder().limit("100/min").key("header:x-api-key");
+    /// let layer = builder.missing_key(MissingKey::Allow).build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn missing_key(mut self, missing: MissingKey) -> Self {
         self.options.missing = missing;
         self
     }
 
     /// How responses tell clients about the limit.
+    ///
+    /// ```
+    /// use tollgate::tower::{HeaderStyle, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::builder().limit("100/min").headers(HeaderStyle::Draft6).build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn headers(mut self, style: HeaderStyle) -> Self {
         self.options.style = style;
         self
     }
 
     /// Tells nothing on responses of requests that pass.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// let layer = RateLimitLayer::builder().limit("100/min").headers_on_refusals_only().build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn headers_on_refusals_only(mut self) -> Self {
         self.options.silent_when_allowed = true;
         self
     }
 
     /// Where time comes from.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Clock;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let clock = Clock::coarse(Duration::from_millis(1));
+    /// let layer = RateLimitLayer::builder().limit("100/min").clock(clock).build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.options.clock = Some(clock);
         self
@@ -299,6 +429,15 @@ impl<R> RateLimitBuilder<R> {
     /// Whether the limiters count their decisions, for
     /// [`RulesHandle::limiter`](super::RulesHandle::limiter): see
     /// [`LimiterBuilder::count_decisions`](crate::LimiterBuilder::count_decisions).
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder().limit("100/min").count_decisions(true).build()?;
+    /// let counted = layer.handle().stats("default").expect("there is that rule").decisions;
+    /// assert!(counted.iter().all(|rule| rule.denied == 0));
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn count_decisions(mut self, count: bool) -> Self {
         self.options.count_decisions = count;
         self
@@ -306,14 +445,29 @@ impl<R> RateLimitBuilder<R> {
 
     /// Tells of one in so many refusals by an event, which has the name of the rule as that of the limiter: see
     /// [`LimiterBuilder::trace_refusals`](crate::LimiterBuilder::trace_refusals).
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// let layer = RateLimitLayer::builder().limit("100/min").trace_refusals(100).build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[cfg(feature = "tracing")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn trace_refusals(mut self, one_in: u64) -> Self {
         self.options.trace_one_in = one_in;
         self
     }
 
     /// Who is told what the people who run the service should know. With the feature `tracing` it is an event, too.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .limit("100/min")
+    ///     .on_notice(|notice| eprintln!("rate limit: {notice}"))
+    ///     .build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn on_notice(mut self, tell: impl Fn(&Notice<'_>) + Send + Sync + 'static) -> Self {
         self.options.on_notice = Some(Box::new(tell));
         self
@@ -345,6 +499,12 @@ impl<R> RateLimitBuilder<R> {
 
     /// Refuses without a body: for body types that have an empty form and are not made of a `String`, such as
     /// tonic's.
+    ///
+    /// ```
+    /// use tollgate::tower::{NoBody, RateLimitLayer};
+    /// let layer: RateLimitLayer<NoBody> = RateLimitLayer::builder().limit("100/min").without_body().build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn without_body(self) -> RateLimitBuilder<NoBody> {
         self.responding(NoBody)
     }
@@ -355,6 +515,14 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// Builds the layer and takes the memory of all its limiters.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// assert!(RateLimitLayer::builder().limit("100/min").build().is_ok());
+    /// let error = RateLimitLayer::builder().build().unwrap_err();
+    /// assert_eq!(error.to_string(), "a layer needs a limit, a rule or a file of rules");
+    /// ```
     ///
     /// # Errors
     ///

@@ -52,12 +52,35 @@ pub struct ClientIp {
 
 impl ClientIp {
     /// The peer's address, and no header.
+    ///
+    /// ```
+    /// use http::{Extensions, HeaderMap};
+    /// use tollgate::tower::{ClientIp, PeerAddr};
+    ///
+    /// let mut extensions = Extensions::new();
+    /// extensions.insert(PeerAddr(([192, 0, 2, 7], 4711).into()));
+    /// let found = ClientIp::peer().find(&HeaderMap::new(), &extensions);
+    /// assert_eq!(found, Some([192, 0, 2, 7].into()));
+    /// ```
     #[must_use]
     pub fn peer() -> Self {
         Self::default()
     }
 
     /// `X-Forwarded-For`, from proxies in these networks.
+    ///
+    /// ```
+    /// use http::{Extensions, HeaderMap};
+    /// use tollgate::tower::{ClientIp, PeerAddr};
+    ///
+    /// let behind_proxies = ClientIp::x_forwarded_for(["10.0.0.0/8"])?;
+    /// let mut extensions = Extensions::new();
+    /// extensions.insert(PeerAddr(([10, 0, 0, 1], 4711).into()));
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("x-forwarded-for", "1.2.3.4, 192.0.2.7, 10.0.0.9".parse().expect("a value"));
+    /// assert_eq!(behind_proxies.find(&headers, &extensions), Some([192, 0, 2, 7].into()));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -68,6 +91,14 @@ impl ClientIp {
 
     /// `Forwarded` (RFC 7239), from proxies in these networks.
     ///
+    /// ```
+    /// use tollgate::tower::ClientIp;
+    ///
+    /// let behind_a_proxy = ClientIp::forwarded(["10.0.0.1", "2001:db8::/32"])?;
+    /// assert!(ClientIp::forwarded(["proxy.example"]).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`x_forwarded_for`](Self::x_forwarded_for).
@@ -77,6 +108,14 @@ impl ClientIp {
 
     /// A header of one's own with a list of addresses, or a single one as in `X-Real-IP`, from proxies in these
     /// networks.
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use tollgate::tower::ClientIp;
+    ///
+    /// let behind_a_proxy = ClientIp::header(HeaderName::from_static("x-real-ip"), ["10.0.0.1"])?;
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -90,6 +129,17 @@ impl ClientIp {
     }
 
     /// Believes the header of a peer without an address, too: for a service that only listens on a Unix socket.
+    ///
+    /// ```
+    /// use http::{Extensions, HeaderMap};
+    /// use tollgate::tower::ClientIp;
+    ///
+    /// let local = ClientIp::x_forwarded_for(["10.0.0.0/8"])?.trust_unknown_peer();
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("x-forwarded-for", "192.0.2.7".parse().expect("a value"));
+    /// assert_eq!(local.find(&headers, &Extensions::new()), Some([192, 0, 2, 7].into()));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn trust_unknown_peer(mut self) -> Self {
         self.trusts_unknown_peer = true;
@@ -98,6 +148,21 @@ impl ClientIp {
 
     /// Where the peer's address is found, for servers that put it somewhere else than as [`PeerAddr`], as
     /// [`SocketAddr`], or (feature `axum`) as axum's `ConnectInfo<SocketAddr>`.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use tollgate::tower::ClientIp;
+    ///
+    /// #[derive(Clone)]
+    /// struct Connection { peer: SocketAddr }
+    ///
+    /// let client_ip = ClientIp::peer().peer_from(|extensions| {
+    ///     extensions.get::<Connection>().map(|connection| connection.peer)
+    /// });
+    /// let mut extensions = http::Extensions::new();
+    /// extensions.insert(Connection { peer: ([192, 0, 2, 7], 4711).into() });
+    /// assert_eq!(client_ip.find(&http::HeaderMap::new(), &extensions), Some([192, 0, 2, 7].into()));
+    /// ```
     #[must_use]
     pub fn peer_from(
         mut self,
@@ -108,6 +173,12 @@ impl ClientIp {
     }
 
     /// The client's address, IPv4 in IPv6 as IPv4; `None` if nobody knows.
+    ///
+    /// ```
+    /// use http::{Extensions, HeaderMap};
+    /// use tollgate::tower::ClientIp;
+    /// assert_eq!(ClientIp::peer().find(&HeaderMap::new(), &Extensions::new()), None);
+    /// ```
     #[must_use]
     pub fn find(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
         let peer = self.peer_address(extensions).map(|peer| peer.ip().to_canonical());

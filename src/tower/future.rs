@@ -13,6 +13,20 @@ use std::task::{Context, Poll, ready};
 
 pin_project! {
     /// The future of a [`RateLimit`](super::RateLimit).
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate::tower::{RateLimit, Respond, ResponseFuture};
+    /// use tower::Service;
+    ///
+    /// fn call<S, R>(service: &mut RateLimit<S, R>) -> ResponseFuture<S::Future, String>
+    /// where
+    ///     S: Service<Request<()>, Response = Response<String>>,
+    ///     R: Respond<String>,
+    /// {
+    ///     service.call(Request::new(()))
+    /// }
+    /// ```
     pub struct ResponseFuture<F, B> {
         #[pin]
         state: State<F, B>,

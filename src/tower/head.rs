@@ -7,6 +7,18 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 /// A request without its body, and the client's address.
+///
+/// ```
+/// use tollgate::tower::{RateLimitLayer, RequestHead};
+///
+/// fn api_key(request: &RequestHead<'_>) -> Option<Vec<u8>> {
+///     Some(request.headers().get("x-api-key")?.as_bytes().to_vec())
+/// }
+///
+/// let builder = RateLimitLayer::builder().limit("100/min").key("custom:key | ip");
+/// let layer = builder.key_by("key", api_key).build()?;
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     pub(super) method: &'a Method,
@@ -18,30 +30,74 @@ pub struct RequestHead<'a> {
 
 impl<'a> RequestHead<'a> {
     /// The method.
+    ///
+    /// ```
+    /// use tollgate::tower::RequestHead;
+    ///
+    /// fn cost(request: &RequestHead<'_>) -> u64 {
+    ///     if request.method().is_safe() { 1 } else { 5 }
+    /// }
+    /// ```
     #[must_use]
     pub fn method(&self) -> &'a Method {
         self.method
     }
 
     /// The target.
+    ///
+    /// ```
+    /// use tollgate::tower::RequestHead;
+    ///
+    /// fn cost(request: &RequestHead<'_>) -> u64 {
+    ///     if request.uri().path().starts_with("/search") { 10 } else { 1 }
+    /// }
+    /// ```
     #[must_use]
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
 
     /// The headers.
+    ///
+    /// ```
+    /// use tollgate::tower::RequestHead;
+    ///
+    /// fn tier(request: &RequestHead<'_>) -> Option<&'static str> {
+    ///     request.headers().contains_key("x-premium").then_some("premium")
+    /// }
+    /// ```
     #[must_use]
     pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
     /// What the server and outer layers have put beside the request: who it is from, above all.
+    ///
+    /// ```
+    /// use tollgate::tower::RequestHead;
+    ///
+    /// #[derive(Clone)]
+    /// struct UserId(u64);
+    ///
+    /// fn user(request: &RequestHead<'_>) -> Option<u64> {
+    ///     request.extensions().get::<UserId>().map(|user| user.0)
+    /// }
+    /// ```
     #[must_use]
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
     /// The client's address by [`ClientIp`](super::ClientIp).
+    ///
+    /// ```
+    /// use tollgate::tower::RequestHead;
+    ///
+    /// fn tier(request: &RequestHead<'_>) -> Option<&'static str> {
+    ///     request.client_ip()?.is_loopback().then_some("ourselves")
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn client_ip(&self) -> Option<IpAddr> {
         self.client_ip

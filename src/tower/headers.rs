@@ -23,6 +23,20 @@ const LEGACY: [HeaderName; 3] = [
 ];
 
 /// How responses tell clients about the limit. Times are whole seconds, rounded up.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tollgate::tower::{HeaderStyle, RateLimitLayer};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// let layer = RateLimitLayer::builder().limit("100/min").headers(HeaderStyle::Draft6).build()?;
+/// let hello = service_fn(|_| async { Ok::<_, std::io::Error>(http::Response::new(String::new())) });
+/// let response = layer.layer(hello).oneshot(http::Request::new(())).await?;
+/// assert_eq!(response.headers()["ratelimit-remaining"], "99");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderStyle {

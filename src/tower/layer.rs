@@ -79,6 +79,13 @@ impl Shared {
 impl RateLimitLayer {
     /// A limit for all requests, by the client's address, with the defaults of [`builder`](Self::builder).
     ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// assert!(RateLimitLayer::new("100/min burst 20").is_ok());
+    /// assert!(RateLimitLayer::new("100/mn").is_err());
+    /// ```
+    ///
     /// # Errors
     ///
     /// A text that does not parse, or a policy that [`Policy::validate`] refuses.
@@ -91,6 +98,12 @@ impl RateLimitLayer {
     }
 
     /// A layer built step by step.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// let layer = RateLimitLayer::builder().limit("100/min").exclude("/health").build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn builder() -> RateLimitBuilder {
         RateLimitBuilder::new()
     }
@@ -98,6 +111,13 @@ impl RateLimitLayer {
 
 impl<R> RateLimitLayer<R> {
     /// Where the rules can be changed from.
+    ///
+    /// ```
+    /// let layer = tollgate::tower::RateLimitLayer::new("100/min")?;
+    /// let handle = layer.handle(); // the layer itself goes into the server
+    /// assert_eq!(handle.stats("default").expect("the rule").live_keys, 0);
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn handle(&self) -> RulesHandle {
         RulesHandle { shared: Arc::clone(&self.shared) }
@@ -145,6 +165,16 @@ pub struct RulesHandle {
 impl RulesHandle {
     /// Puts the rules of this text in force.
     ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let rules = "[[rule]]\nname = 'api'\nlimit = '100/min'".parse()?;
+    /// let handle = RateLimitLayer::builder().rules(rules).build()?.handle();
+    /// handle.reload("[[rule]]\nname = 'api'\nlimit = '200/min'")?;
+    /// assert_eq!(handle.limiter("api").expect("there is that rule").policy().to_string(), "200/min named api");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Whatever is wrong with them: those before stay in force.
@@ -154,6 +184,13 @@ impl RulesHandle {
 
     /// Reads a file and puts its rules in force. Reads and builds in the caller's thread: for a thread of its own, or
     /// for a task that waits for a signal.
+    ///
+    /// ```
+    /// let handle = tollgate::tower::RateLimitLayer::new("100/min")?.handle();
+    /// assert!(handle.reload_file("no/such/rules.toml").is_err());
+    /// assert_eq!(handle.rules().rules().len(), 1); // those before
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -165,6 +202,16 @@ impl RulesHandle {
     /// Looks at a file every `period`, in a thread of its own, and puts its rules in force when it has changed and
     /// then been the same for a period. What is wrong is told by [`on_notice`](RateLimitBuilder::on_notice), once for
     /// each version of the file.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let handle = RateLimitLayer::new("100/min")?.handle();
+    /// let watch = handle.watch("rules.toml", Duration::from_secs(2))?;
+    /// drop(watch); // when the server ends
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -192,12 +239,24 @@ impl RulesHandle {
     }
 
     /// The rules in force, the program's own first.
+    ///
+    /// ```
+    /// let handle = tollgate::tower::RateLimitLayer::new("100/min")?.handle();
+    /// assert_eq!(handle.rules().rules()[0].name(), "default");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn rules(&self) -> RuleSet {
         self.shared.live.load().set.clone()
     }
 
     /// What the table of a rule's limiter holds; `None` if there is no such rule.
+    ///
+    /// ```
+    /// let handle = tollgate::tower::RateLimitLayer::new("100/min")?.handle();
+    /// assert!(handle.stats("default").is_some() && handle.stats("login").is_none());
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn stats(&self, rule: &str) -> Option<Stats> {
         self.shared.live.load().limiter(rule).map(|limiter| limiter.stats())
@@ -207,6 +266,13 @@ impl RulesHandle {
     /// there is no such rule. Its keys are hashes that only the layer makes.
     ///
     /// After a reload the rule may have another one: if its key, its tiers or its room have changed.
+    ///
+    /// ```
+    /// let handle = tollgate::tower::RateLimitLayer::new("100/min")?.handle();
+    /// let limiter = handle.limiter("default").expect("there is that rule");
+    /// assert_eq!(limiter.policy().to_string(), "100/min named default");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[must_use]
     pub fn limiter(&self, rule: &str) -> Option<Arc<Limiter>> {
         self.shared.live.load().limiter(rule).map(Arc::clone)

@@ -15,6 +15,18 @@ use tower_service::Service;
 
 /// Who pays for the bytes of a response: found among its extensions, where
 /// [`Settle::BytesSent`](super::Settle::BytesSent) was said of a body whose length nobody knows beforehand.
+///
+/// ```
+/// use tollgate::tower::Meter;
+///
+/// /// For a server that counts bytes by itself, instead of a `MeterBytesLayer`.
+/// fn sent<B>(response: &http::Response<B>, bytes: u64) {
+///     if let Some(meter) = response.extensions().get::<Meter>() {
+///         meter.add(bytes);
+///     }
+/// }
+/// # sent(&http::Response::new(()), 1);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Meter {
     payers: Vec<Arc<Payer>>,
@@ -51,6 +63,14 @@ impl Meter {
     }
 
     /// So many more bytes were sent. The first of them are covered by what was taken before the call.
+    ///
+    /// ```
+    /// use tollgate::tower::Meter;
+    ///
+    /// fn sent(meter: &Meter, chunk: &[u8]) {
+    ///     meter.add(chunk.len() as u64);
+    /// }
+    /// ```
     pub fn add(&self, bytes: u64) {
         if bytes > 0 {
             self.payers.iter().for_each(|payer| payer.pay(bytes));
@@ -58,6 +78,15 @@ impl Meter {
     }
 
     /// No more bytes are sent: what was taken before the call and not used up is given back.
+    ///
+    /// ```
+    /// use tollgate::tower::Meter;
+    ///
+    /// fn sent_all(meter: &Meter, chunks: &[Vec<u8>]) {
+    ///     chunks.iter().for_each(|chunk| meter.add(chunk.len() as u64));
+    ///     meter.finish();
+    /// }
+    /// ```
     pub fn finish(&self) {
         for payer in &self.payers {
             // Relaxed: as above.
@@ -78,6 +107,33 @@ impl Drop for Running {
 
 /// Counts the bytes of responses for those who pay for them: put it around a
 /// [`RateLimitLayer`](super::RateLimitLayer).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use http_body_util::{BodyExt, StreamBody};
+/// use tollgate::rules::RouteRule;
+/// use tollgate::tower::{MeterBytesLayer, RateLimitLayer, Settle};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// let limit = RateLimitLayer::builder()
+///     .rule(RouteRule::new("files", "1000000/min"))
+///     .settle_by("files", |_response| Settle::BytesSent)
+///     .without_body()
+///     .build()?;
+/// let service = MeterBytesLayer.layer(limit.layer(service_fn(file)));
+/// let response = service.oneshot(http::Request::new(())).await?;
+/// assert_eq!(response.into_body().collect().await?.to_bytes().len(), 5);
+///
+/// # type File = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, std::convert::Infallible>;
+/// # async fn file(_: http::Request<()>) -> Result<http::Response<File>, std::io::Error> {
+/// #     let frame = http_body::Frame::data(bytes::Bytes::from_static(b"bytes"));
+/// #     let body = StreamBody::new(tokio_stream::once(Ok(frame)));
+/// #     Ok(http::Response::new(body.boxed_unsync()))
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeterBytesLayer;
 
@@ -90,6 +146,15 @@ impl<S> Layer<S> for MeterBytesLayer {
 }
 
 /// A service behind a [`MeterBytesLayer`].
+///
+/// ```
+/// use tollgate::tower::{MeterBytes, MeterBytesLayer};
+/// use tower::{Layer, util::BoxCloneService};
+///
+/// fn metered<S>(service: S) -> MeterBytes<S> {
+///     MeterBytesLayer.layer(service)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MeterBytes<S> {
     inner: S,
@@ -114,6 +179,18 @@ where
 
 pin_project! {
     /// The future of a [`MeterBytes`].
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate::tower::{MeterBytes, MeteredFuture};
+    /// use tower::Service;
+    ///
+    /// fn call<S: Service<Request<()>, Response = Response<String>>>(
+    ///     service: &mut MeterBytes<S>,
+    /// ) -> MeteredFuture<S::Future> {
+    ///     service.call(Request::new(()))
+    /// }
+    /// ```
     pub struct MeteredFuture<F> {
         #[pin]
         future: F,
@@ -142,6 +219,20 @@ impl<F> fmt::Debug for MeteredFuture<F> {
 
 pin_project! {
     /// A body whose bytes are paid for as they are sent, if anybody has to.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate::tower::{MeterBytes, MeteredBody};
+    /// use tower::{Service, ServiceExt};
+    ///
+    /// async fn body<S>(service: MeterBytes<S>) -> Result<MeteredBody<String>, S::Error>
+    /// where
+    ///     S: Service<Request<()>, Response = Response<String>>,
+    /// {
+    ///     Ok(service.oneshot(Request::new(())).await?.into_body())
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[derive(Debug)]
     pub struct MeteredBody<B> {
         #[pin]

@@ -11,6 +11,21 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 /// A service behind a [`RateLimitLayer`](super::RateLimitLayer).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tollgate::tower::RateLimitLayer;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// let hello = service_fn(|_| async { Ok::<_, std::io::Error>(http::Response::new(String::new())) });
+/// let service = RateLimitLayer::new("1/min")?.layer(hello);
+/// let first = service.clone().oneshot(http::Request::new(())).await?;
+/// let second = service.oneshot(http::Request::new(())).await?;
+/// assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 429));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct RateLimit<S, R> {
     pub(super) inner: S,
@@ -20,11 +35,28 @@ pub struct RateLimit<S, R> {
 
 impl<S, R> RateLimit<S, R> {
     /// The service inside.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tower::Layer;
+    /// assert_eq!(*RateLimitLayer::new("1/min")?.layer("a service").inner(), "a service");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
     /// The service inside, which may be changed.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    /// use tower::Layer;
+    ///
+    /// let mut service = RateLimitLayer::new("1/min")?.layer("a service");
+    /// *service.inner_mut() = "another";
+    /// assert_eq!(*service.inner(), "another");
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn inner_mut(&mut self) -> &mut S {
         &mut self.inner
     }

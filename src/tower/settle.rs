@@ -8,6 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What became of a request's charge, once its response is known.
+///
+/// ```
+/// use tollgate::rules::RouteRule;
+/// use tollgate::tower::{RateLimitLayer, Settle};
+///
+/// let layer = RateLimitLayer::builder()
+///     .rule(RouteRule::new("search", "1000/min"))
+///     .settle_by("search", |response| match response.headers().get("x-cost") {
+///         Some(cost) => cost.to_str().ok().and_then(|cost| cost.parse().ok()).map_or(Settle::Keep, Settle::Cost),
+///         None if response.is_success() => Settle::Keep,
+///         None => Settle::Refund,
+///     })
+///     .build()?;
+/// # Ok::<(), tollgate::rules::RulesError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settle {
@@ -24,6 +39,14 @@ pub enum Settle {
 }
 
 /// A response without its body.
+///
+/// ```
+/// use tollgate::tower::{ResponseHead, Settle};
+///
+/// fn settle(response: &ResponseHead<'_>) -> Settle {
+///     if response.status().is_server_error() { Settle::Refund } else { Settle::Keep }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'a> {
     pub(super) status: StatusCode,
@@ -33,24 +56,60 @@ pub struct ResponseHead<'a> {
 
 impl<'a> ResponseHead<'a> {
     /// The status.
+    ///
+    /// ```
+    /// use tollgate::tower::{ResponseHead, Settle};
+    ///
+    /// /// A guess that finds nothing costs ten.
+    /// fn settle(response: &ResponseHead<'_>) -> Settle {
+    ///     Settle::Cost(if response.status() == 404 { 10 } else { 1 })
+    /// }
+    /// ```
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
     /// The headers.
+    ///
+    /// ```
+    /// use tollgate::tower::{ResponseHead, Settle};
+    ///
+    /// /// What comes out of a cache is free.
+    /// fn settle(response: &ResponseHead<'_>) -> Settle {
+    ///     if response.headers().contains_key("x-cache-hit") { Settle::Refund } else { Settle::Keep }
+    /// }
+    /// ```
     #[must_use]
     pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
     /// How long the body is, if that is known before it is sent.
+    ///
+    /// ```
+    /// use tollgate::tower::{ResponseHead, Settle};
+    ///
+    /// /// One for each kilobyte.
+    /// fn settle(response: &ResponseHead<'_>) -> Settle {
+    ///     response.body_bytes().map_or(Settle::Keep, |bytes| Settle::Cost(bytes.div_ceil(1024)))
+    /// }
+    /// ```
     #[must_use]
     pub fn body_bytes(&self) -> Option<u64> {
         self.body_bytes
     }
 
     /// Whether the request was served: neither an error of HTTP nor, in the headers, one of gRPC.
+    ///
+    /// ```
+    /// use tollgate::tower::{ResponseHead, Settle};
+    ///
+    /// /// Only failed logins count.
+    /// fn settle(response: &ResponseHead<'_>) -> Settle {
+    ///     if response.is_success() { Settle::Refund } else { Settle::Keep }
+    /// }
+    /// ```
     #[must_use]
     pub fn is_success(&self) -> bool {
         let grpc = self.headers.get("grpc-status").is_none_or(|status| status == "0");

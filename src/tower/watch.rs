@@ -15,6 +15,18 @@ const PERIOD_MIN: Duration = Duration::from_millis(10);
 ///
 /// The file is read each time and compared with what was read before: neither a coarse time stamp nor a file that is
 /// moved into its place goes unseen.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::tower::{RateLimitLayer, Watch};
+///
+/// struct Server { _watch: Watch }
+///
+/// let layer = RateLimitLayer::new("100/min")?;
+/// let watch = layer.handle().watch("rules.toml", Duration::from_secs(2))?;
+/// let server = Server { _watch: watch };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "the watch ends once this is dropped"]
 pub struct Watch {
     /// Dropped first, which ends the thread.

@@ -48,6 +48,11 @@ impl Default for Leasing {
 impl Leasing {
     /// Leases good for 100 ms, no more than one in 10 ms for a subject that is short of tokens, room for 65 536
     /// subjects.
+    ///
+    /// ```
+    /// use tollgate::redis::Leasing;
+    /// assert_eq!(Leasing::new(), Leasing::default());
+    /// ```
     pub fn new() -> Self {
         Self {
             hold: Duration::from_millis(100),
@@ -58,6 +63,12 @@ impl Leasing {
     }
 
     /// How long leased tokens are good for, from 5 ms to 60 s. As much of the burst as comes back in that time is out of use.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::redis::Leasing;
+    /// assert_eq!(Leasing::new().hold(Duration::from_millis(100)), Leasing::new());
+    /// ```
     pub fn hold(mut self, time: Duration) -> Self {
         self.hold = time;
         self
@@ -65,12 +76,23 @@ impl Leasing {
 
     /// The least time between two leases of a subject that the server gave less than it was asked for. A lease is
     /// meant to last for two of them. At most 60 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::redis::Leasing;
+    /// assert_eq!(Leasing::new().interval(Duration::from_millis(10)), Leasing::new());
+    /// ```
     pub fn interval(mut self, time: Duration) -> Self {
         self.interval = time;
         self
     }
 
     /// How many subjects may have tokens in hand; beyond that, requests are decided by the server one by one.
+    ///
+    /// ```
+    /// use tollgate::redis::Leasing;
+    /// assert_eq!(Leasing::new().max_keys(65_536), Leasing::new());
+    /// ```
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self
@@ -78,6 +100,12 @@ impl Leasing {
 
     /// Leases from the whole burst. In exchange, as much as comes back while a lease is held may pass above the limit:
     /// at most `burst + rate·(t + hold)` in any span `t`.
+    ///
+    /// ```
+    /// use tollgate::redis::Leasing;
+    /// let leasing = Leasing::new().whole_burst();
+    /// assert_ne!(leasing, Leasing::new());
+    /// ```
     pub fn whole_burst(mut self) -> Self {
         self.whole_burst = true;
         self
