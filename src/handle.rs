@@ -133,8 +133,8 @@ impl Cells for &KeyHandle<'_> {
         self.cells.count_shadow();
     }
 
-    fn reach(&self) -> Option<Reach> {
-        self.cells.reach()
+    fn reach(&self, index: usize) -> Option<Reach> {
+        self.cells.reach(index)
     }
 }
 

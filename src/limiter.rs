@@ -466,7 +466,7 @@ impl Limiter {
         seat: Seat,
     ) -> (Decision, Option<usize>) {
         if let Some(verdict) = self.above_rules(cells, now_ns, cost) {
-            self.watch.note(tier, &verdict);
+            self.note(tier, cells, &verdict);
             return (verdict, None);
         }
         let compiled = self.compiled(tier);
@@ -484,7 +484,7 @@ impl Limiter {
         {
             charge::strike(penalty, cells, PENALTY_CELL);
         }
-        self.watch.note(tier, &decision);
+        self.note(tier, cells, &decision);
         (decision, taken)
     }
 

@@ -9,11 +9,36 @@ use crate::counts::Counts;
 use crate::decision::{Decision, View};
 use crate::limiter::{Limiter, WATCHED};
 use crate::stats::Stats;
+use crate::sync::unmodelled::{AtomicU64, Ordering};
 use crate::table::WhenFull;
 use crate::trace::{self, Rarely, Refusals};
 
+/// Tells apart what is read again and again from what has come in its place: no two are the same in a process.
+#[derive(Debug)]
+pub(crate) struct Identity(#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "as below"))] u64);
+
+impl Identity {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: nothing but the number is read.
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
+    #[cfg_attr(
+        not(feature = "metrics"),
+        allow(dead_code, reason = "only the facade is told of differences")
+    )]
+    pub(crate) identity: Identity,
     pub(crate) name: Option<Box<str>>,
     pub(crate) counts: Option<Counts>,
     pub(crate) refusals: Refusals,
@@ -26,23 +51,25 @@ impl Watch {
         self.counts.is_some() || self.refusals.are_told()
     }
 
-    /// Notes a decision of a tier.
-    #[inline]
-    pub(crate) fn note(&self, tier: usize, decision: &Decision) {
-        if let Some(counts) = &self.counts {
-            counts.count(tier, decision);
-        }
-        if decision.is_denied() {
-            self.refusals.tell(self.name.as_deref(), decision);
-        }
-    }
-
     pub(crate) fn table_full(&self, now_ns: u64, action: WhenFull) {
         trace::table_full(&self.full_table, now_ns, self.name.as_deref(), action);
     }
 }
 
 impl Limiter {
+    /// Notes a decision of a tier about the key of these cells.
+    #[inline]
+    pub(crate) fn note(&self, tier: usize, cells: &impl Cells, decision: &Decision) {
+        if let Some(counts) = &self.watch.counts {
+            // Where the rule that decided keeps its words: under a later policy, not with the first ones.
+            let cell = || self.compiled(tier).rules.get(decision.rule()).map_or(0, |rule| rule.first_cell);
+            counts.count(tier, decision, || cells.reach(cell()));
+        }
+        if decision.is_denied() {
+            self.watch.refusals.tell(self.name(), decision);
+        }
+    }
+
     /// The name given at [build](crate::LimiterBuilder::named).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
@@ -93,18 +120,14 @@ impl Limiter {
             return self.spend_noted(cells, cost);
         };
         let Bucket { plan, name, .. } = &policy.bucket;
-        counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns));
-        counts.sample_probe(now_ns, || cells.reach());
+        counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns), || cells.reach(0));
         Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost)
     }
 
     #[inline(never)]
     fn spend_noted(&self, cells: &impl Cells, cost: u64) -> Decision {
         let decision = charge::acquire(&self.policies.at_build, cells, cost);
-        self.watch.note(0, &decision);
-        if let Some(counts) = &self.watch.counts {
-            counts.sample_probe(decision.at_ns(), || cells.reach());
-        }
+        self.note(0, cells, &decision);
         decision
     }
 }
