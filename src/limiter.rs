@@ -99,7 +99,10 @@ impl Limiter {
         self.try_acquire_n(key, 1)
     }
 
-    /// Takes `cost` at once for `key`, or nothing. A cost of 0 always passes.
+    /// Takes `cost` at once for `key`, or nothing.
+    ///
+    /// A cost of 0 passes every rule and needs no room, even when the limiter is [closed](Self::close); a deny list
+    /// or a lockout refuses it all the same.
     #[inline(always)]
     pub fn try_acquire_n<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let cells = self.cells(key);
