@@ -5,7 +5,7 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::guard::Penalties;
 use crate::horizon::Horizon;
-use crate::limiter::{Limiter, PENALTIES, WATCHED};
+use crate::limiter::{COUNTED, Limiter, PENALTIES, TOLD};
 use crate::policies::Policies;
 use crate::policy::Policy;
 use crate::reserve::Line;
@@ -248,8 +248,10 @@ impl LimiterBuilder {
             refusals: self.refusals,
             ..Watch::default()
         };
-        let special =
-            if penalty.is_some() { PENALTIES } else { 0 } | if watch.is_kept() { WATCHED } else { 0 };
+        let flag = |is_up, flag| if is_up { flag } else { 0 };
+        let special = flag(penalty.is_some(), PENALTIES)
+            | flag(watch.refusals.are_told(), TOLD)
+            | flag(watch.counts.is_some(), COUNTED);
         let limiter = Limiter {
             table,
             policies,

@@ -38,8 +38,10 @@ pub(crate) const LISTS: u64 = 1;
 pub(crate) const PENALTIES: u64 = 2;
 /// ... another policy, ...
 const CHANGED: u64 = 4;
-/// ... or somebody who wants to know what is decided.
-pub(crate) const WATCHED: u64 = 8;
+/// ... somebody who is told of refusals, ...
+pub(crate) const TOLD: u64 = 8;
+/// ... or somebody who counts what is decided.
+pub(crate) const COUNTED: u64 = 16;
 
 /// A limit for each key, in fixed memory: `&self` everywhere, never waits, never allocates after build.
 ///

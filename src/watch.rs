@@ -7,7 +7,7 @@ use crate::charge::{self, Cells, Seat};
 use crate::compile::Bucket;
 use crate::counts::Counts;
 use crate::decision::{Decision, View};
-use crate::limiter::{Limiter, WATCHED};
+use crate::limiter::{COUNTED, Limiter, TOLD};
 use crate::stats::Stats;
 use crate::sync::unmodelled::{AtomicU64, Ordering};
 use crate::table::WhenFull;
@@ -46,11 +46,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whether every decision is to be noted.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.counts.is_some() || self.refusals.are_told()
-    }
-
     pub(crate) fn table_full(&self, now_ns: u64, action: WhenFull) {
         trace::table_full(&self.full_table, now_ns, self.name.as_deref(), action);
     }
@@ -109,12 +104,9 @@ impl Limiter {
     #[cold]
     #[inline(never)]
     pub(crate) fn spend_specially(&self, special: u64, cells: &impl Cells, cost: u64) -> Decision {
-        if special != WATCHED {
-            return self.decide(0, cells, cells.now_ns(), cost, Seat::Ask).0;
-        }
         let policy = &self.policies.at_build;
-        let (Some(counts), false) = (&self.watch.counts, self.watch.refusals.are_told()) else {
-            return self.spend_noted(cells, cost);
+        let (Some(counts), COUNTED) = (&self.watch.counts, special) else {
+            return self.spend_more_specially(special, cells, cost);
         };
         let Some((outcome, word, now_ns)) = charge::acquire_plainly(policy, cells, cost) else {
             return self.spend_noted(cells, cost);
@@ -122,6 +114,15 @@ impl Limiter {
         let Bucket { plan, name, .. } = &policy.bucket;
         counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns), || cells.reach(0));
         Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost)
+    }
+
+    /// Apart, because what calls much has to save what it holds.
+    #[inline(never)]
+    fn spend_more_specially(&self, special: u64, cells: &impl Cells, cost: u64) -> Decision {
+        if special & !(COUNTED | TOLD) == 0 {
+            return self.spend_noted(cells, cost);
+        }
+        self.decide(0, cells, cells.now_ns(), cost, Seat::Ask).0
     }
 
     #[inline(never)]
