@@ -5,8 +5,8 @@
 
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::encode;
@@ -20,10 +20,12 @@ use tollgate::export::Exporter;
 use tollgate::{Limiter, TopKeys};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 struct App {
     limiter: Arc<Limiter>,
     offenders: TopKeys,
+    exporter: Exporter,
     registry: Registry,
 }
 
@@ -36,7 +38,12 @@ async fn work(State(app): State<Arc<App>>, ConnectInfo(peer): ConnectInfo<Socket
     (StatusCode::TOO_MANY_REQUESTS, "too many requests\n").into_response()
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
+/// In the format of `OpenMetrics` to who takes it, as Prometheus does; in the older one to others.
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
+    if !accepted.contains("application/openmetrics-text") {
+        return ([(CONTENT_TYPE, TEXT)], app.exporter.text()).into_response();
+    }
     let mut text = String::new();
     match encode(&mut text, &app.registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
@@ -58,11 +65,11 @@ pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn std::erro
         Limiter::builder().policy("5/s burst 5 named api").named("api").count_decisions(true).build()?;
     let limiter = Arc::new(limiter);
     let exporter = Exporter::new();
-    exporter.add("api", &limiter);
+    exporter.add_named(&limiter);
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(exporter));
+    registry.register_collector(Box::new(exporter.clone()));
 
-    let app = Arc::new(App { limiter, offenders: TopKeys::new(1024), registry });
+    let app = Arc::new(App { limiter, offenders: TopKeys::new(1024), exporter, registry });
     let aged = Arc::clone(&app);
     let aging = async move {
         loop {

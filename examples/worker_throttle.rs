@@ -9,6 +9,8 @@ use tollgate::Gate;
 
 const WORKERS: usize = 4;
 const JOBS: u32 = 60;
+/// How long to wait where nobody can say.
+const PAUSE: Duration = Duration::from_millis(10);
 
 fn main() -> Result<(), tollgate::Error> {
     // Ten at once after a rest, then one every five milliseconds.
@@ -19,8 +21,13 @@ fn main() -> Result<(), tollgate::Error> {
         let mut done = 0;
         // Relaxed: a number that is handed out, and nothing beside it.
         while next.fetch_add(1, Ordering::Relaxed) < JOBS {
-            while let Some(wait) = gate.try_acquire().retry_after() {
-                thread::sleep(wait);
+            // Until it may go on: what is refused for good says no time either, and must not pass for it.
+            loop {
+                let decision = gate.try_acquire();
+                if decision.is_allowed() {
+                    break;
+                }
+                thread::sleep(decision.retry_after().unwrap_or(PAUSE));
             }
             // The work goes here.
             done += 1;

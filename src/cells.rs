@@ -118,8 +118,8 @@ impl Cells for TableCells<'_> {
         self.limiter.table.count_shadow(self.place(0));
     }
 
-    fn reach(&self) -> Option<Reach> {
-        self.limiter.table.reach(self.place(0))
+    fn reach(&self, index: usize) -> Option<Reach> {
+        self.limiter.table.reach(self.place(index))
     }
 }
 

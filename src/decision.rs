@@ -26,6 +26,24 @@ pub enum Outcome {
     NeverFits,
 }
 
+impl Outcome {
+    /// As dashboards and logs have it: `allowed`, `denied` or `never_fits`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::NeverFits => "never_fits",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// What decided.
 ///
 /// ```
@@ -53,6 +71,35 @@ pub enum Cause {
     Closed,
     /// What is shared between processes could not be asked, and the limiter was told what to say then.
     Unavailable,
+}
+
+impl Cause {
+    /// As dashboards and logs have it: `rule`, `no_room`, `penalty`, `list`, `closed` or `unavailable`.
+    ///
+    /// ```
+    /// let limiter = tollgate::Limiter::new("1/h")?;
+    /// limiter.deny("mallory")?;
+    /// let decision = limiter.try_acquire("mallory");
+    /// assert_eq!(format!("{} by a {}", decision.outcome(), decision.cause()), "denied by a list");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::NoRoom => "no_room",
+            Self::Penalty => "penalty",
+            Self::List => "list",
+            Self::Closed => "closed",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// A rule and what was found of its state.
@@ -170,8 +217,8 @@ impl View {
 pub struct Decision {
     outcome: Outcome,
     rule: u8,
-    /// The first shadow rule that would have refused, counted from 1; 0 if none would.
-    shadow: u8,
+    /// A bit for each shadow rule that would have refused, the first rule's the lowest.
+    shadows: u16,
     name: Option<&'static str>,
     now_ns: u64,
     cost: u64,
@@ -189,17 +236,23 @@ impl Decision {
         cost: u64,
     ) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
-        Self { outcome, rule: index as u8, shadow: 0, name, now_ns, cost, view }
+        Self { outcome, rule: index as u8, shadows: 0, name, now_ns, cost, view }
     }
 
-    /// The same, noting that a shadow rule would have refused; the first of them is kept.
-    pub(crate) fn noting_shadow(mut self, index: usize) -> Self {
-        if self.shadow == 0 {
-            #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
-            let number = index as u8 + 1;
-            self.shadow = number;
-        }
-        self
+    /// The same, noting that a shadow rule would have refused.
+    pub(crate) fn noting_shadow(self, index: usize) -> Self {
+        Self { shadows: self.shadows | 1 << index, ..self }
+    }
+
+    /// All shadow rules that would have refused this request, the last one first.
+    #[inline]
+    pub(crate) fn would_all_deny(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.shadows;
+        std::iter::from_fn(move || {
+            let index = left.checked_ilog2()?;
+            left -= 1 << index;
+            Some(index as usize)
+        })
     }
 
     /// The same for another cost.
@@ -213,11 +266,13 @@ impl Decision {
         Self { outcome: Outcome::Allowed, ..self }
     }
 
-    /// The same, speaking of the rule by another number.
+    /// The same, where the rules it speaks of are these ones of a policy of more.
     #[cfg(feature = "redis")]
-    pub(crate) fn of_rule(self, index: usize) -> Self {
+    pub(crate) fn of_rules(self, indices: &[usize]) -> Self {
+        let of = |index: usize| indices.get(index).copied().unwrap_or(0);
+        let shadows = self.would_all_deny().fold(0, |shadows, index| shadows | 1 << of(index));
         #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
-        Self { rule: index as u8, ..self }
+        Self { rule: of(self.rule()) as u8, shadows, ..self }
     }
 
     /// How long until the request fits, in nanoseconds; the largest number if nobody can say.
@@ -327,7 +382,7 @@ impl Decision {
     /// How long until the same request fits, if nobody else spends: exact to the nanosecond.
     ///
     /// `None` when it was allowed, when it can never fit, and when nobody can say: where too many are at work
-    /// at once, or where the key is on the deny list.
+    /// at once, the key is on the deny list, or the limiter is closed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -379,7 +434,7 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn would_deny(&self) -> Option<usize> {
-        (self.shadow > 0).then(|| usize::from(self.shadow) - 1)
+        (self.shadows > 0).then(|| self.shadows.trailing_zeros() as usize)
     }
 
     /// How long until the binding rule has forgotten all that was spent, if nobody spends more.
@@ -463,6 +518,7 @@ impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
             .field("outcome", &self.outcome)
+            .field("cause", &self.cause())
             .field("cost", &self.cost)
             .field("rule", &self.rule)
             .field("rule_name", &self.name)
@@ -470,6 +526,7 @@ impl fmt::Debug for Decision {
             .field("remaining", &self.remaining())
             .field("retry_after", &self.retry_after())
             .field("reset_after", &self.reset_after())
+            .field("would_deny", &self.would_deny())
             .finish()
     }
 }
@@ -500,7 +557,8 @@ impl Denied {
         self.0
     }
 
-    /// How long until the same request fits; `None` if it never will.
+    /// How long until the same request fits; `None` if it never will, and where nobody can say: where too many are
+    /// at work at once, the key is on the deny list, or the limiter is closed.
     ///
     /// ```
     /// use std::time::Duration;

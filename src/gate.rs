@@ -27,6 +27,9 @@ const LINE_WORDS: usize = 16;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 ///
+/// A gate counts nothing: [`Limiter::stats`](crate::Limiter::stats) is for limiters, of which one may have room for
+/// a single key.
+///
 /// A gate decides at once. Whoever wants to wait for a turn, in the order of coming, takes a
 /// [`Limiter`](crate::Limiter) with room for one key:
 ///

@@ -185,8 +185,8 @@ impl Cells for &KeyHandle<'_> {
         self.cells.count_shadow();
     }
 
-    fn reach(&self) -> Option<Reach> {
-        self.cells.reach()
+    fn reach(&self, index: usize) -> Option<Reach> {
+        self.cells.reach(index)
     }
 }
 

@@ -38,8 +38,10 @@ pub(crate) const LISTS: u64 = 1;
 pub(crate) const PENALTIES: u64 = 2;
 /// ... another policy, ...
 const CHANGED: u64 = 4;
-/// ... or somebody who wants to know what is decided.
-pub(crate) const WATCHED: u64 = 8;
+/// ... somebody who is told of refusals, ...
+pub(crate) const TOLD: u64 = 8;
+/// ... or somebody who counts what is decided.
+pub(crate) const COUNTED: u64 = 16;
 
 /// A limit for each key, in fixed memory: `&self` everywhere, never waits, never allocates after build.
 ///
@@ -126,7 +128,10 @@ impl Limiter {
         self.try_acquire_n(key, 1)
     }
 
-    /// Takes `cost` at once for `key`, or nothing. A cost of 0 always passes.
+    /// Takes `cost` at once for `key`, or nothing.
+    ///
+    /// A cost of 0 passes every rule and needs no room, even when the limiter is [closed](Self::close); a deny list
+    /// or a lockout refuses it all the same.
     ///
     /// ```
     /// let limiter = tollgate::Limiter::new("10/min")?;
@@ -606,7 +611,7 @@ impl Limiter {
         seat: Seat,
     ) -> (Decision, Option<usize>) {
         if let Some(verdict) = self.above_rules(cells, now_ns, cost) {
-            self.watch.note(tier, &verdict);
+            self.note(tier, cells, &verdict);
             return (verdict, None);
         }
         let compiled = self.compiled(tier);
@@ -624,7 +629,7 @@ impl Limiter {
         {
             charge::strike(penalty, cells, PENALTY_CELL);
         }
-        self.watch.note(tier, &decision);
+        self.note(tier, cells, &decision);
         (decision, taken)
     }
 

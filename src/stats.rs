@@ -43,7 +43,7 @@ pub struct Stats {
     /// Requests that passed uncounted because there was no room ([`WhenFull::Allow`](crate::WhenFull::Allow)).
     pub allowed_for_room: u64,
     /// Requests that passed although a [shadow rule](crate::Rule::shadow) would have refused them, once a
-    /// rule.
+    /// rule; by rule in [`DecisionStats::shadow_denied`], if decisions are counted.
     pub shadow_denied: u64,
     /// Decisions by what decided and how; empty unless they are
     /// [counted](crate::LimiterBuilder::count_decisions).
@@ -112,10 +112,15 @@ pub struct DecisionStats {
     pub denied: u64,
     /// Requests that never could.
     pub never_fits: u64,
+    /// Whether the rule only watches: a [shadow](crate::Rule::shadow) rule, which decides nothing.
+    pub is_shadow: bool,
+    /// Requests that passed although this rule, which only watches, would have refused them. They are counted
+    /// as passed too, for the rule that let them.
+    pub shadow_denied: u64,
 }
 
-/// How far one has to look for a key's state: of a sample of the requests (one in sixteen, by the clock), those of
-/// keys that the table has.
+/// How far one has to look for a key's state: of a sample of the requests (one in sixteen), those of keys that the
+/// table has.
 ///
 /// A key has eight places in each of two buckets, and most are found in the first that they would take. A table that
 /// is nearly full has a good part of them in the second bucket, which is a cache line or two more to read.

@@ -5,7 +5,7 @@
 use crate::sync::unmodelled::{AtomicU64, Ordering};
 use std::cell::Cell;
 
-/// Threads that can have a number at the same time.
+/// Threads that can have a number at the same time. What stands for none is far above.
 pub(crate) const NUMBERS: usize = 64 * WORDS;
 const WORDS: usize = 4;
 /// A thread that has none, because there was none left.
@@ -35,6 +35,13 @@ pub(crate) fn number() -> Option<usize> {
         NONE => None,
         number => Some(number),
     }
+}
+
+/// The number of this thread, if it has asked for one and that is below `limit`: a load and a comparison.
+#[inline(always)]
+pub(crate) fn number_below(limit: usize) -> Option<usize> {
+    let number = NUMBER.get();
+    (number < limit && !cfg!(tollgate_loom)).then_some(number)
 }
 
 #[cold]

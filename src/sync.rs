@@ -86,6 +86,8 @@ pub enum Fault {
     WritesUnclaimed,
     /// A label's version is not looked at again after the label was read.
     NoSecondLook,
+    /// What bounds the counts of a list is of before they were read.
+    BoundsTooEarly,
 }
 
 /// Whether the model under way asked for `fault`; always false, and gone, in a normal build.

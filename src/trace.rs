@@ -8,9 +8,11 @@ use crate::decision::Decision;
 use crate::policy::Policy;
 use crate::sync::unmodelled::{AtomicU64, Ordering};
 use crate::table::WhenFull;
+use ahash::RandomState;
 use std::cell::Cell;
 #[cfg(feature = "redis")]
 use std::fmt;
+use std::sync::OnceLock;
 
 /// The least time between two warnings of the same kind.
 const PAUSE_NS: u64 = 10_000_000_000;
@@ -87,23 +89,43 @@ impl Refusals {
         let one_in = self.one_in;
         event!(
             DEBUG,
-            { limiter, ?outcome, ?cause, rule, rule_name, cost, limit, ?retry_after, one_in },
+            { limiter, %outcome, %cause, rule, rule_name, cost, limit, ?retry_after, one_in },
             "request refused"
         );
     }
 }
 
 /// A number for sampling: of a sequence of the thread's own, so that nobody meets, and which has no rhythm that
-/// the requests might share.
+/// the requests might share. Each thread begins elsewhere, or the first numbers of all threads would be the same: a
+/// runtime of short threads would tell of nothing, or of everything.
 fn random() -> u64 {
     std::thread_local! {
-        static STATE: Cell<u64> = const { Cell::new(0) };
+        static STATE: Cell<u64> = Cell::new(seed());
     }
-    let next = STATE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-    STATE.set(next);
-    let mixed = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    // A thread that is ending draws the number that it would have begun with.
+    let next = STATE.try_with(Cell::get).unwrap_or(0).wrapping_add(GOLDEN);
+    let _ = STATE.try_with(|state| state.set(next));
+    mixed(next)
+}
+
+/// Where a thread begins: by chance for the process, and apart from all other threads.
+fn seed() -> u64 {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    let process = PROCESS.get_or_init(|| RandomState::new().hash_one(0));
+    // Relaxed: only to be another number than the other threads'.
+    let thread = THREADS.fetch_add(1, Ordering::Relaxed);
+    // Mixed: the sequence goes in steps of the same length, and the threads would follow each other in it.
+    mixed(process ^ mixed(thread))
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The end of splitmix64.
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 /// Lets one warning pass in a while, and counts the others: a storm must not flood the log.
@@ -146,6 +168,15 @@ mod tests {
         assert_eq!(rarely.pass(5 + PAUSE_NS), None);
         // A clock that was set back far is not waited for.
         assert_eq!(rarely.pass(1), Some(1));
+    }
+
+    #[test]
+    fn the_first_samples_of_short_threads_are_spread_evenly_too() {
+        let threads = 3_000;
+        let first = || std::thread::spawn(|| random() % 10 == 0).join().ok();
+        let taken = (0..threads).filter(|_| first() == Some(true)).count();
+        // A tenth, and seven times the standard deviation.
+        assert!((185..415).contains(&taken), "{taken} of {threads} threads taken as one in ten");
     }
 
     #[test]

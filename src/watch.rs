@@ -7,13 +7,38 @@ use crate::charge::{self, Cells, Seat};
 use crate::compile::Bucket;
 use crate::counts::Counts;
 use crate::decision::{Decision, View};
-use crate::limiter::{Limiter, WATCHED};
+use crate::limiter::{COUNTED, Limiter, TOLD};
 use crate::stats::Stats;
+use crate::sync::unmodelled::{AtomicU64, Ordering};
 use crate::table::WhenFull;
 use crate::trace::{self, Rarely, Refusals};
 
+/// Tells apart what is read again and again from what has come in its place: no two are the same in a process.
+#[derive(Debug)]
+pub(crate) struct Identity(#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "as below"))] u64);
+
+impl Identity {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: nothing but the number is read.
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
+    #[cfg_attr(
+        not(feature = "metrics"),
+        allow(dead_code, reason = "only the facade is told of differences")
+    )]
+    pub(crate) identity: Identity,
     pub(crate) name: Option<Box<str>>,
     pub(crate) counts: Option<Counts>,
     pub(crate) refusals: Refusals,
@@ -21,28 +46,25 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whether every decision is to be noted.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.counts.is_some() || self.refusals.are_told()
-    }
-
-    /// Notes a decision of a tier.
-    #[inline]
-    pub(crate) fn note(&self, tier: usize, decision: &Decision) {
-        if let Some(counts) = &self.counts {
-            counts.count(tier, decision);
-        }
-        if decision.is_denied() {
-            self.refusals.tell(self.name.as_deref(), decision);
-        }
-    }
-
     pub(crate) fn table_full(&self, now_ns: u64, action: WhenFull) {
         trace::table_full(&self.full_table, now_ns, self.name.as_deref(), action);
     }
 }
 
 impl Limiter {
+    /// Notes a decision of a tier about the key of these cells.
+    #[inline]
+    pub(crate) fn note(&self, tier: usize, cells: &impl Cells, decision: &Decision) {
+        if let Some(counts) = &self.watch.counts {
+            // Where the rule that decided keeps its words: under a later policy, not with the first ones.
+            let cell = || self.compiled(tier).rules.get(decision.rule()).map_or(0, |rule| rule.first_cell);
+            counts.count(tier, decision, || cells.reach(cell()));
+        }
+        if decision.is_denied() {
+            self.watch.refusals.tell(self.name(), decision);
+        }
+    }
+
     /// The name given at [build](crate::LimiterBuilder::named).
     ///
     /// ```
@@ -90,29 +112,31 @@ impl Limiter {
     #[cold]
     #[inline(never)]
     pub(crate) fn spend_specially(&self, special: u64, cells: &impl Cells, cost: u64) -> Decision {
-        if special != WATCHED {
-            return self.decide(0, cells, cells.now_ns(), cost, Seat::Ask).0;
-        }
         let policy = &self.policies.at_build;
-        let (Some(counts), false) = (&self.watch.counts, self.watch.refusals.are_told()) else {
-            return self.spend_noted(cells, cost);
+        let (Some(counts), COUNTED) = (&self.watch.counts, special) else {
+            return self.spend_more_specially(special, cells, cost);
         };
         let Some((outcome, word, now_ns)) = charge::acquire_plainly(policy, cells, cost) else {
             return self.spend_noted(cells, cost);
         };
         let Bucket { plan, name, .. } = &policy.bucket;
-        counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns));
-        counts.sample_probe(now_ns, || cells.reach());
+        counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns), || cells.reach(0));
         Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost)
+    }
+
+    /// Apart, because what calls much has to save what it holds.
+    #[inline(never)]
+    fn spend_more_specially(&self, special: u64, cells: &impl Cells, cost: u64) -> Decision {
+        if special & !(COUNTED | TOLD) == 0 {
+            return self.spend_noted(cells, cost);
+        }
+        self.decide(0, cells, cells.now_ns(), cost, Seat::Ask).0
     }
 
     #[inline(never)]
     fn spend_noted(&self, cells: &impl Cells, cost: u64) -> Decision {
         let decision = charge::acquire(&self.policies.at_build, cells, cost);
-        self.watch.note(0, &decision);
-        if let Some(counts) = &self.watch.counts {
-            counts.sample_probe(decision.at_ns(), || cells.reach());
-        }
+        self.note(0, cells, &decision);
         decision
     }
 }

@@ -203,6 +203,31 @@ fn real_clocks_do_not_allocate_either() {
     }
 }
 
+/// Counted or not: the common case, for which there is a way of its own, and a thread's first decision of all.
+#[test]
+fn no_counted_decision_allocates() {
+    for clock in [Clock::precise(), Clock::manual().0] {
+        let limiter = Limiter::builder().policy("3/s").max_keys(8).clock(clock).count_decisions(true);
+        let limiter = limiter.build().unwrap();
+        let ask = || {
+            allocations(|| {
+                for key in 0..2_000u64 {
+                    let _ = black_box((limiter.try_acquire(&(key % 20)), limiter.try_acquire_n(&7, 9)));
+                }
+            })
+        };
+        assert_eq!(ask(), 0);
+        assert_eq!(
+            std::thread::scope(|scope| scope.spawn(ask).join().unwrap()),
+            0,
+            "in a thread that is new"
+        );
+        let all: u64 =
+            limiter.stats().decisions.iter().map(|one| one.allowed + one.denied + one.never_fits).sum();
+        assert_eq!(all, 8_000);
+    }
+}
+
 /// What stands around a decision takes no memory either, after a change of policy as before: all but waiting,
 /// snapshots and the change itself.
 #[test]
@@ -210,14 +235,23 @@ fn no_call_around_a_decision_allocates() {
     let minute = Duration::from_secs(60);
     let (clock, hand) = Clock::manual();
     hand.set(minute);
-    let limiter = Limiter::builder()
-        .policy("5/s; fixed 50/min; 3 at once; shadow 2/s; log 9/min")
-        .tier("premium", "50/s; 30 at once")
-        .penalties(Penalties::new([minute, 5 * minute]).after(3))
-        .max_keys(64)
-        .clock(clock)
-        .build()
-        .unwrap();
+    for counted in [false, true] {
+        let limiter = Limiter::builder()
+            .policy("5/s; fixed 50/min; 3 at once; shadow 2/s; log 9/min")
+            .tier("premium", "50/s; 30 at once")
+            .penalties(Penalties::new([minute, 5 * minute]).after(3))
+            .max_keys(64)
+            .count_decisions(counted)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
+        around_decisions(&limiter, &hand);
+        assert_eq!(limiter.stats().decisions.iter().any(|one| one.allowed > 0), counted);
+    }
+}
+
+fn around_decisions(limiter: &Limiter, hand: &tollgate::ManualHand) {
+    let minute = Duration::from_secs(60);
     for policy in [None, Some("7/s; 90/min; 4 at once"), Some("1000/s burst 100")] {
         if let Some(policy) = policy {
             limiter.set_policy(policy).unwrap();

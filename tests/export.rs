@@ -7,16 +7,17 @@
     reason = "tests may stop"
 )]
 
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tollgate::export::{Backend, BackendState, Exporter};
+use tollgate::tower::RateLimitLayer;
 use tollgate::{Clock, Limiter};
 
 #[path = "../examples/metrics_server.rs"]
@@ -28,15 +29,26 @@ const LABELS: [&str; 11] =
 
 type Labels = BTreeMap<String, String>;
 
-/// An exposition in the `OpenMetrics` text format, read by all rules that a scraper may insist on.
-#[derive(Debug)]
+/// An exposition, read by all rules that a scraper may insist on.
+#[derive(Debug, PartialEq)]
 struct Exposition {
     samples: BTreeMap<(String, Labels), f64>,
 }
 
 impl Exposition {
+    /// In the format of `OpenMetrics`, which calls a counter by its name without `_total` and says where it ends.
     fn parse(text: &str) -> Self {
-        let lines = text.strip_suffix("# EOF\n").expect("ends with its end").lines();
+        Self::of_lines(text.strip_suffix("# EOF\n").expect("ends with its end"), "_total")
+    }
+
+    /// In the older text format.
+    fn parse_text(text: &str) -> Self {
+        assert!(text.ends_with('\n') && !text.contains("# EOF"));
+        Self::of_lines(text, "")
+    }
+
+    fn of_lines(text: &str, counter_suffix: &'static str) -> Self {
+        let lines = text.lines();
         let mut families: BTreeMap<String, String> = BTreeMap::new();
         let mut samples = BTreeMap::new();
         let (mut helped, mut current) = (None, None);
@@ -55,11 +67,12 @@ impl Exposition {
                 let (family, kind) = current.as_ref().expect("a sample belongs to a family");
                 let (name, labels, value) = sample(line);
                 let suffixes: &[&str] = match kind.as_str() {
-                    "counter" => &["_total"],
+                    "counter" => &[counter_suffix],
                     "histogram" => &["_bucket", "_sum", "_count"],
                     _ => &[""],
                 };
                 let suffix = name.strip_prefix(family.as_str()).unwrap_or("?");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
                 assert!(suffixes.contains(&suffix), "{name} in the family {family}, a {kind}");
                 assert_eq!(labels.contains_key("le"), suffix == "_bucket", "{line}");
                 assert!(value >= 0.0, "{line}");
@@ -166,7 +179,8 @@ fn backend() -> Backend {
 /// Two limiters, one with a name that has to be escaped and with tiers, and a backend.
 fn everything() -> Exporter {
     let (clock, _hand) = Clock::manual();
-    let api = Limiter::builder().policy("3/h named api; 100/h").tier("premium", "50/h").count_decisions(true);
+    let api = Limiter::builder().policy("3/h named api; 100/h; shadow 2/h named strict");
+    let api = api.tier("premium", "50/h").count_decisions(true);
     let api = Arc::new(api.clock(clock.clone()).build().unwrap());
     for _ in 0..5 {
         let _ = api.try_acquire("key");
@@ -202,6 +216,15 @@ fn the_exposition_is_one_that_a_strict_reader_takes() {
     assert_eq!(api(&[("tier", "premium"), ("outcome", "allowed")]), 1);
     assert_eq!(api(&[("cause", "list"), ("rule", ""), ("outcome", "denied")]), 0);
     assert_eq!(count("tollgate_near_limit_total", &[("limiter", "api"), ("rule", "api")]), 1);
+    assert_eq!(count("tollgate_shadow_denied_total", &[("limiter", "api"), ("rule", "strict")]), 1);
+    assert_eq!(count("tollgate_shadow_denied_total", &[("limiter", "full"), ("rule", "")]), 0);
+    let decided_by = |rule: &str| {
+        let is_it = |(name, labels): &&(String, Labels)| {
+            name == "tollgate_decisions_total" && labels["limiter"] == "api" && labels["rule"] == rule
+        };
+        shown.samples.keys().filter(is_it).count()
+    };
+    assert_eq!((decided_by("api"), decided_by("strict")), (3, 0), "what only watches decides nothing");
     assert_eq!(count("tollgate_keys", &[("limiter", "a \"quoted\\\" name\nof two lines")]), 2);
     assert_eq!(count("tollgate_keys", &[("limiter", "full")]), 8);
     assert_eq!(count("tollgate_keys_max", &[("limiter", "full")]), 8);
@@ -222,23 +245,8 @@ fn the_exposition_is_one_that_a_strict_reader_takes() {
     assert!(shown.samples.keys().all(|(_, labels)| labels["limiter"] != "full"));
 }
 
-/// As `promtool` reads the older format, in which a family of counters is called like its samples.
-#[test]
-fn promtool_has_nothing_to_say() {
-    let text = exposition(&everything());
-    let counters: BTreeSet<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
-    let mut older = String::new();
-    for line in text.lines().filter(|line| *line != "# EOF") {
-        let mut words = line.splitn(4, ' ');
-        let words: [&str; 4] = std::array::from_fn(|_| words.next().unwrap_or_default());
-        match words {
-            ["#", what, name, rest] if counters.contains(name) => {
-                older += &format!("# {what} {name}_total {rest}\n");
-            }
-            _ => older += &format!("{line}\n"),
-        }
-    }
+/// What `promtool` says of a text, as it is; nothing where it is not installed.
+fn promtool(text: &str) -> Option<String> {
     let promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -247,12 +255,27 @@ fn promtool_has_nothing_to_say() {
         .spawn();
     let Ok(mut promtool) = promtool else {
         println!("promtool is not installed: only the reader above has been asked");
-        return;
+        return None;
     };
-    promtool.stdin.take().unwrap().write_all(older.as_bytes()).unwrap();
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "promtool says: {said}");
+    Some(format!("{} {said}", output.status))
+}
+
+/// Promtool reads the older text format, and what it is given is what is served.
+#[test]
+fn promtool_has_nothing_to_say() {
+    let exporter = everything();
+    let text = exporter.text();
+    assert_eq!(
+        Exposition::parse_text(&text),
+        Exposition::parse(&exposition(&exporter)),
+        "both show the same"
+    );
+    if let Some(said) = promtool(&text) {
+        assert_eq!(said, "exit status: 0 ");
+    }
 }
 
 #[test]
@@ -290,10 +313,23 @@ fn a_real_client_scrapes_the_example() {
     let refused = statuses.iter().filter(|status| **status == 429).count() as u64;
     assert!(refused > 0 && statuses.contains(&200), "{statuses:?}");
 
-    let (status, kind, text) = ask("/metrics");
-    assert_eq!(status, 200);
+    let (status, kind, older) = ask("/metrics");
+    assert_eq!((status, &*kind), (200, "text/plain; version=0.0.4; charset=utf-8"));
+    if let Some(said) = promtool(&older) {
+        assert_eq!(said, "exit status: 0 ");
+    }
+    let scrape = agent.get(format!("http://{address}/metrics"));
+    let accepted = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2";
+    let mut response = scrape.header("accept", accepted).call().unwrap();
+    let kind = response.headers().get("content-type").unwrap().to_str().unwrap();
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let text = response.body_mut().read_to_string().unwrap();
     let shown = Exposition::parse(&text);
+    let decisions_of = |one: &Exposition| {
+        let of_name = one.samples.iter().filter(|((name, _), _)| name == "tollgate_decisions_total");
+        of_name.map(|((_, labels), count)| (labels.clone(), *count as u64)).collect::<Vec<_>>()
+    };
+    assert_eq!(decisions_of(&Exposition::parse_text(&older)), decisions_of(&shown));
     let decisions = |outcome| {
         shown.sum("tollgate_decisions_total", &[("limiter", "api"), ("rule", "api"), ("outcome", outcome)])
     };
@@ -345,6 +381,160 @@ fn the_facade_is_told_the_same() {
     }
     let histogram_samples = shown.samples.keys().filter(|(name, _)| name.contains("_seconds")).count();
     assert_eq!(published, shown.samples.len() - histogram_samples + 1);
+}
+
+/// What the recorder has of a counter, summed over the series that have these labels.
+fn told(snapshotter: &Snapshotter, name: &str, labels: &[(&str, &str)]) -> u64 {
+    let has = |key: &metrics::Key, (name, value): &(&str, &str)| {
+        key.labels().any(|label| label.key() == *name && label.value() == *value)
+    };
+    let of_key = |(key, _, _, value): (metrics_util::CompositeKey, _, _, DebugValue)| {
+        let key = key.key();
+        let is_it = key.name() == name && labels.iter().all(|label| has(key, label));
+        match value {
+            DebugValue::Counter(count) if is_it => Some(count),
+            _ => None,
+        }
+    };
+    snapshotter.snapshot().into_vec().into_iter().filter_map(of_key).sum()
+}
+
+#[test]
+fn a_counter_goes_on_where_another_limiter_has_the_name() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let exporter = Exporter::new();
+    let publish = || metrics::with_local_recorder(&recorder, || exporter.publish());
+    // As it was told since it was asked for last.
+    let allowed = || {
+        let labels = [("limiter", "api"), ("rule", "0"), ("outcome", "allowed")];
+        told(&snapshotter, "tollgate_decisions_total", &labels)
+    };
+    let built = |requests: u64| {
+        let limiter = Limiter::builder().policy("1000/s").max_keys(8).named("api").count_decisions(true);
+        let limiter = Arc::new(limiter.build().unwrap());
+        (0..requests).for_each(|_| assert!(limiter.try_acquire("key").is_allowed()));
+        limiter
+    };
+    let first = built(10);
+    exporter.add_named(&first);
+    // As often as one likes, and with a recorder that comes late.
+    exporter.publish();
+    publish();
+    publish();
+    assert_eq!(allowed(), 10);
+
+    // One that has counted less, one that has counted more, and the same again.
+    exporter.add("api", built(3));
+    publish();
+    assert_eq!(allowed(), 13);
+    let third = built(50);
+    exporter.add_named(&third);
+    publish();
+    exporter.add("api", &third);
+    publish();
+    assert_eq!(allowed(), 63);
+    assert!(third.try_acquire("key").is_allowed());
+    exporter.remove("api");
+    publish();
+    assert_eq!(allowed(), 0, "nothing more is told");
+    assert_eq!(Arc::strong_count(&third), 1, "what was removed is let go of");
+    exporter.add_named(&third);
+    publish();
+    assert_eq!(allowed(), 64);
+}
+
+#[test]
+fn a_backend_that_is_added_again_is_told_once() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let exporter = Exporter::new();
+    let show = |answers: u64| {
+        exporter.add_backend("api", move || {
+            let mut backend = backend();
+            (backend.answered, backend.latency_counts[0]) = (answers, answers);
+            backend
+        });
+        metrics::with_local_recorder(&recorder, || exporter.publish());
+        let taken = snapshotter.snapshot().into_vec().into_iter().filter_map(|(key, _, _, value)| {
+            let is_first = |seconds: &f64| (seconds - 0.000_5).abs() < 1e-9;
+            match value {
+                DebugValue::Histogram(seconds) => {
+                    Some(seconds.iter().filter(|value| is_first(&value.0)).count() as u64)
+                }
+                DebugValue::Counter(count) if key.key().labels().any(|label| label.value() == "answered") => {
+                    Some(count * 1000)
+                }
+                _ => None,
+            }
+        });
+        // A snapshot empties the histogram, and the counter with it.
+        taken.sum::<u64>()
+    };
+    assert_eq!(show(6), 6_006);
+    assert_eq!(show(6), 6_000, "no latency is told twice");
+    assert_eq!(show(8), 8_002);
+    assert_eq!(show(3), 11_003, "another one, which began anew");
+}
+
+#[test]
+fn a_static_is_shown_and_a_name_is_known() {
+    static LOGIN: LazyLock<Limiter> = LazyLock::new(|| Limiter::new("5/min").unwrap());
+    let exporter = Exporter::new();
+    exporter.add("login", &*LOGIN);
+    exporter.add_named(&*LOGIN);
+    exporter.add_named(Arc::new(Limiter::builder().policy("1/s").named("api").build().unwrap()));
+    let shown = Exposition::parse(&exposition(&exporter));
+    let names: BTreeSet<_> = shown.samples.into_keys().map(|(_, labels)| labels["limiter"].clone()).collect();
+    assert_eq!(names, ["api", "login", "unnamed"].map(str::to_owned).into());
+}
+
+/// Decisions of a backend beside a limiter of its name would be the same series twice.
+#[test]
+fn decisions_of_a_backend_are_shown_where_no_limiter_has_its_name() {
+    let limiter = Limiter::builder().policy("2/h named api").count_decisions(true).build().unwrap();
+    (0..3).for_each(|_| assert_eq!(limiter.try_acquire("key").limit(), 2));
+    let exporter = Exporter::new();
+    let decisions = limiter.stats().decisions;
+    for name in ["api", "shared"] {
+        let decisions = decisions.clone();
+        exporter.add_backend(name, move || {
+            let mut backend = backend();
+            backend.decisions = decisions.clone();
+            backend
+        });
+    }
+    exporter.add("api", Arc::new(Limiter::new("1/s").unwrap()));
+    let shown = Exposition::parse(&exposition(&exporter));
+    assert_eq!(
+        shown.sum("tollgate_decisions_total", &[("limiter", "shared"), ("outcome", "denied")]) as u64,
+        1
+    );
+    let is_of_api =
+        |(name, labels): &(String, Labels)| name == "tollgate_decisions_total" && labels["limiter"] == "api";
+    assert!(!shown.samples.keys().any(is_of_api));
+}
+
+#[test]
+fn rules_that_are_reloaded_are_shown_as_they_are() {
+    let layer = RateLimitLayer::builder().limit("100/min").count_decisions(true).build().unwrap();
+    let (handle, exporter) = (layer.handle(), Exporter::new());
+    exporter.add_rules(&handle);
+    let names = || -> BTreeSet<String> {
+        let shown = Exposition::parse(&exposition(&exporter)).samples;
+        shown.into_keys().map(|(_, labels)| labels["limiter"].clone()).collect()
+    };
+    let own = names();
+    assert_eq!(own.len(), 1, "{own:?}");
+    handle
+        .reload("[[rule]]\nname = 'login'\nlimit = '5/min'\n[[rule]]\nname = 'api'\nlimit = '9/s'")
+        .unwrap();
+    assert_eq!(names(), own.iter().cloned().chain(["login".to_owned(), "api".to_owned()]).collect());
+    exporter.add("api", Arc::new(Limiter::new("1/s").unwrap()));
+    assert_eq!(names().len(), 3, "a name is shown once");
+    handle.reload("rule = []").unwrap();
+    exporter.remove("api");
+    assert_eq!(names(), own, "what is gone is shown no more");
 }
 
 #[test]

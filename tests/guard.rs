@@ -439,3 +439,30 @@ fn denied_at_zero_is_denied_for_ever() {
     let decision = limiter.try_acquire("key");
     assert_eq!((decision.cause(), decision.retry_after()), (Cause::List, None));
 }
+
+/// No rule refuses a request that costs nothing; what stands above the rules does.
+#[test]
+fn a_cost_of_nothing_passes_the_rules_and_nothing_else() {
+    let (clock, hand) = Clock::manual();
+    let build = |text: &str| Limiter::builder().policy(text).clock(clock.clone());
+    let limiter = build("1/h; 1 at once").penalties(Penalties::new([MINUTE])).max_keys(64).build().unwrap();
+    let free = |key: &str| limiter.try_acquire_n(key, 0);
+    let _permit = limiter.try_start("spent").unwrap();
+    assert!(limiter.try_acquire("other").is_allowed());
+    assert!(free("spent").is_allowed() && free("other").is_allowed(), "no rule says anything");
+
+    limiter.deny("foe").unwrap();
+    assert_eq!((free("foe").outcome(), free("foe").cause()), (Outcome::Denied, Cause::List));
+    assert!(limiter.try_acquire("other").is_denied());
+    assert_eq!((free("other").outcome(), free("other").cause()), (Outcome::Denied, Cause::Penalty));
+    hand.advance(MINUTE + UNIT);
+    assert!(free("other").is_allowed());
+
+    // It takes no room, so it needs none, and a limiter that is closed has nothing to keep from it.
+    let full = build("1/h").max_keys(8).when_full(WhenFull::Deny).build().unwrap();
+    let refused = (0..100u64).find(|key| full.try_acquire(key).cause() == Cause::NoRoom).unwrap();
+    assert!(full.try_acquire_n(&refused, 0).is_allowed());
+    let _snapshot = limiter.close();
+    assert_eq!(limiter.try_acquire("new").cause(), Cause::Closed);
+    assert!(free("new").is_allowed());
+}

@@ -45,7 +45,7 @@ async fn a_backend_is_shown_answered_gone_and_back() {
     let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(states.clone()));
     let mut server = Server::start(redis());
     let limiter = server.limiter("1000/s burst 1000").deadline(Duration::from_millis(50));
-    let limiter = limiter.leased(Leasing::new()).build().await.unwrap();
+    let limiter = limiter.leased(Leasing::new()).count_decisions(true).build().await.unwrap();
     let exporter = Exporter::new();
     exporter.add_redis("sessions", &limiter);
     let mut registry = Registry::default();
@@ -65,9 +65,20 @@ async fn a_backend_is_shown_answered_gone_and_back() {
         value(&format!("tollgate_backend_calls_total{{limiter=\"sessions\",result=\"{result}\"}}"))
     };
 
+    let decisions = |outcome: &str| {
+        value(&format!(
+            "tollgate_decisions_total{{limiter=\"sessions\",tier=\"\",cause=\"rule\",rule=\"0\",outcome=\"{outcome}\"}}"
+        ))
+    };
+
     for _ in 0..200 {
-        let _ = limiter.try_acquire("key").await;
+        assert!(limiter.try_acquire("key").await.is_allowed());
     }
+    assert!(limiter.try_acquire_n("other", 1000).await.is_allowed());
+    assert!(limiter.try_acquire_n("other", 900).await.is_denied());
+    assert!(limiter.try_acquire_n("other", 1001).await.is_denied());
+    let _not_counted = limiter.peek("key").await;
+    assert_eq!((decisions("allowed"), decisions("denied"), decisions("never_fits")), (201, 1, 1));
     assert_eq!((state("closed"), state("open")), (1, 0));
     assert!(calls("answered") > 0);
     assert_eq!(

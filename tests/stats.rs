@@ -1,5 +1,10 @@
 //! What a limiter says of itself: every decision counted once, for the rule and the outcome that it had.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may stop")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    reason = "tests may stop"
+)]
 
 use std::time::Duration;
 use tollgate::{
@@ -116,22 +121,89 @@ fn room_and_evictions_are_told_apart() {
     assert_eq!((stats.evicted, stats.expired, stats.lost_in_restore), (24, 8, 0));
 }
 
+fn sampled(stats: &Stats) -> u64 {
+    let Probes { at_once, in_home, in_partner, .. } = stats.probes;
+    at_once + in_home + in_partner
+}
+
 #[test]
-fn keys_are_counted_by_how_far_away_they_are() {
-    // At time 0 every request is looked at.
-    let (clock, hand) = Clock::manual();
-    let limiter = counting("1/h").max_keys(20_000).clock(clock).build().unwrap();
-    let keys = 20_000;
-    let ask_all = || (0..keys).for_each(|key: u64| assert_eq!(limiter.try_acquire(&key).limit(), 1));
-    ask_all();
-    ask_all();
-    let probes = limiter.stats().probes;
-    let Probes { at_once, in_home, in_partner, .. } = probes;
-    assert_eq!(at_once + in_home + in_partner, 2 * keys, "newcomers are there once they are let in");
-    assert!(at_once > in_home.max(in_partner) && in_home.min(in_partner) > 0, "{probes:?}");
-    hand.advance(Duration::from_nanos(1));
-    ask_all();
-    assert_eq!(limiter.stats().probes.at_once, at_once, "one in sixteen");
+fn one_key_in_sixteen_is_looked_for_whatever_the_clock_does() {
+    let keys: u64 = 20_000;
+    // A clock that stands still, and clocks that go by in steps.
+    for step_ns in [0, 1, 16, 100, 1_000_000] {
+        let (clock, hand) = Clock::manual();
+        let limiter = counting("1/h").max_keys(keys as usize).clock(clock).build().unwrap();
+        for key in (0..2 * keys).map(|call| call % keys) {
+            assert_eq!(limiter.try_acquire(&key).limit(), 1);
+            hand.advance(Duration::from_nanos(step_ns));
+        }
+        let stats = limiter.stats();
+        assert_eq!(sampled(&stats), 2 * keys / 16, "in steps of {step_ns} ns");
+        let Probes { at_once, in_home, in_partner, .. } = stats.probes;
+        assert!(at_once > in_home.max(in_partner) && in_home.min(in_partner) > 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn keys_are_looked_for_on_every_way_to_a_decision() {
+    let (clock, _hand) = Clock::manual();
+    let limiter = counting("1000000/h").tier("premium", "fixed 1000000/h").clock(clock).build().unwrap();
+    let mut before = 0;
+    let mut expect = |what: &str, ask: &dyn Fn(&u64)| {
+        (0..1600u64).for_each(|call| ask(&(call % 64)));
+        let now = sampled(&limiter.stats());
+        assert!((90..=110).contains(&(now - before)), "{what}: {before}, then {now}");
+        before = now;
+    };
+    let ask = |key: &u64| assert!(limiter.try_acquire(key).is_allowed());
+    expect("as it was built", &ask);
+    expect("a tier", &|key| assert!(limiter.tier("premium").unwrap().try_acquire(key).is_allowed()));
+    expect("work", &|key| assert!(limiter.try_start(key).is_ok()));
+    expect("a reservation", &|key| limiter.reserve(key, 1, Duration::ZERO).unwrap().commit(1));
+    limiter.allow("somebody").unwrap();
+    expect("with a list", &ask);
+    limiter.set_policy("2000000/h").unwrap();
+    expect("under another rate", &ask);
+    limiter.set_policy("sliding 1000000/h").unwrap();
+    expect("under another algorithm, which has other cells", &ask);
+}
+
+#[test]
+fn what_shadow_rules_would_refuse_is_counted_by_rule() {
+    let (clock, _hand) = Clock::manual();
+    let text = "5/h named api; shadow 3/h named strict; shadow 1/h named stricter";
+    let limiter =
+        counting(text).tier("premium", "9/h; shadow 2/h named strict").clock(clock).build().unwrap();
+    let shadows = |limiter: &Limiter| -> Vec<(Option<String>, String, u64)> {
+        let stats = limiter.stats();
+        let all: u64 = stats.decisions.iter().map(|one| one.shadow_denied).sum();
+        assert_eq!(all, stats.shadow_denied);
+        let shadows = stats.decisions.into_iter().filter(|one| one.is_shadow);
+        shadows.map(|one| (one.tier.map(String::from), one.rule, one.shadow_denied)).collect()
+    };
+    for _ in 0..7 {
+        let _ = limiter.try_acquire("key");
+        let _ = limiter.tier("premium").unwrap().try_acquire("other");
+    }
+    let row = |tier: Option<&str>, rule: &str, count| (tier.map(str::to_owned), rule.to_owned(), count);
+    assert_eq!(
+        shadows(&limiter),
+        [row(None, "strict", 2), row(None, "stricter", 4), row(Some("premium"), "strict", 5)]
+    );
+    assert_eq!(rule(&limiter.stats(), None, "strict"), [0; 4], "it decides nothing");
+    assert_eq!(rule(&limiter.stats(), None, "api")[..3], [5, 2, 2]);
+
+    // A shadow that comes into force keeps its count, and a former one is still listed.
+    limiter.set_policy("3/h named strict").unwrap();
+    assert!(limiter.try_acquire("new").is_allowed());
+    assert_eq!(shadows_of(&limiter, "strict"), (false, 2));
+    assert_eq!(shadows_of(&limiter, "stricter"), (true, 4));
+}
+
+fn shadows_of(limiter: &Limiter, rule: &str) -> (bool, u64) {
+    let stats = limiter.stats();
+    let one = stats.decisions.iter().find(|one| one.tier.is_none() && one.rule == rule).unwrap();
+    (one.is_shadow, one.shadow_denied)
 }
 
 #[test]

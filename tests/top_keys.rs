@@ -122,7 +122,7 @@ fn threads_that_record_at_once_find_the_same() {
     assert!(found >= 19, "{found} of 20 found");
     for Offender { label, count, error, .. } in keys.top(usize::MAX) {
         let truth = exact.counts[&label];
-        assert!(truth.abs_diff(count) <= error, "{label}: {count} ± {error}, in truth {truth}");
+        assert!((truth..=truth + error).contains(&count), "{label}: {count} ± {error}, in truth {truth}");
     }
 }
 
@@ -141,6 +141,50 @@ fn recent_offenders_pass_old_ones() {
     }
     assert_eq!(keys.top(10), [], "all is forgotten in the end");
     assert_eq!(keys.total(), 0);
+}
+
+/// Halved as often as the list, but without rounding.
+#[test]
+fn aged_counts_are_within_their_bounds() {
+    let draws = zipf(0.99, 7);
+    let keys = TopKeys::with_seeds(256, [1, 2, 3, 4]);
+    let mut exact: HashMap<String, f64> = HashMap::new();
+    for part in draws[..200_000].chunks(20_000) {
+        for &rank in part {
+            keys.record(&name(rank), 1);
+            *exact.entry(name(rank)).or_default() += 1.0;
+        }
+        keys.age();
+        exact.values_mut().for_each(|count| *count /= 2.0);
+        let listed = keys.top(usize::MAX);
+        assert!(listed.len() > 20, "{} listed", listed.len());
+        for Offender { label, count, error, .. } in listed {
+            let (count, truth) = (count as f64, exact[&label]);
+            assert!(count > truth - 1.0, "{label}: {count}, in truth {truth}");
+            assert!(count < truth + error as f64 + 1.0, "{label}: {count} + {error}, in truth {truth}");
+        }
+    }
+}
+
+#[test]
+fn an_error_is_at_most_an_eighth_of_what_a_bucket_was_told() {
+    // One bucket, whose counters nobody can keep.
+    let keys = TopKeys::with_seeds(8, [1, 2, 3, 4]);
+    for key in 0..1_000u64 {
+        keys.record(&key, 1 + key % 3);
+        keys.record(&key, 1);
+        let errors = keys.top(8).into_iter().map(|one| one.error);
+        assert!(errors.max().unwrap() <= keys.total() / 8);
+    }
+}
+
+#[test]
+fn a_cost_of_nothing_displaces_nobody() {
+    let keys = TopKeys::with_seeds(8, [1, 2, 3, 4]);
+    (0..8u64).for_each(|key| keys.record(&key, key + 1));
+    let before = keys.top(8);
+    (100..200u64).for_each(|key| keys.record(&key, 0));
+    assert_eq!(keys.top(8), before);
 }
 
 #[test]

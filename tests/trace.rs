@@ -55,7 +55,7 @@ fn a_refusal_says_which_rule_and_for_how_long() {
     assert_eq!(
         events,
         [
-            "DEBUG message=request refused limiter=\"api\" outcome=Denied cause=Rule rule=0 rule_name=\"export\" \
+            "DEBUG message=request refused limiter=\"api\" outcome=denied cause=rule rule=0 rule_name=\"export\" \
           cost=1 limit=1 retry_after=Some(3600s) one_in=1"
         ]
     );

@@ -1,7 +1,7 @@
 //! Models of the list of top keys: a counter is of one key and loses nothing, and a label is whole or not there.
 #![cfg(tollgate_loom)]
 
-use loom_tests::{Job, caught, explore_within, law, together};
+use loom_tests::{Job, caught, explore_thoroughly, explore_within, law, together};
 use std::sync::Arc;
 use tollgate::model::Fault;
 use tollgate::{Offender, TopKeys};
@@ -110,4 +110,84 @@ fn aged() {
 fn aging_loses_no_record() {
     aged();
     caught(Fault::LoadThenStore, aged);
+}
+
+/// A key that two threads bring at once beside a newcomer, to counters that are all alike.
+fn brought_twice() {
+    explore_thoroughly("a key brought twice beside a newcomer", [3, 2], || {
+        let keys = keys();
+        keys.record(OLD, 1);
+        keys.record(STEADY, 1);
+        let _ = together(vec![
+            recording(&keys, FIRST, 1),
+            recording(&keys, FIRST, 1),
+            recording(&keys, SECOND, 1),
+        ]);
+        let offenders = keys.top(2);
+        let first = offenders.iter().find(|one| one.label == FIRST).map(|one| (one.count, one.error));
+        // Two, and the one it took over. Two counters would have taken over both.
+        law(first == Some((3, 2)) && keys.total() == 5, || format!("{offenders:?}"));
+    });
+}
+
+#[test]
+fn a_key_has_one_counter() {
+    brought_twice();
+    caught(Fault::LoadThenStore, brought_twice);
+}
+
+/// A newcomer comes in the midst of an aging.
+fn aged_beside_a_newcomer() {
+    explore_thoroughly("aging beside a newcomer", [3, 2], || {
+        let keys = keys();
+        keys.record(STEADY, 10);
+        keys.record(OLD, 6);
+        let ageing: Job<Vec<Offender>> = {
+            let keys = Arc::clone(&keys);
+            Box::new(move || {
+                keys.age();
+                Vec::new()
+            })
+        };
+        let _ = together(vec![ageing, recording(&keys, FIRST, 6)]);
+        let offenders = keys.top(2);
+        let first = offenders.iter().find(|one| one.label == FIRST);
+        // Of counters that are read one after the other, some may be halved already.
+        let is_bounded = |one: &Offender| one.count >= 3 && one.count <= 6 + 2 * one.error + 1;
+        law(first.is_some_and(is_bounded), || format!("{offenders:?}"));
+    });
+}
+
+#[test]
+fn a_newcomer_beside_an_aging_has_at_most_twice_the_error() {
+    aged_beside_a_newcomer();
+    caught(Fault::LoadThenStore, aged_beside_a_newcomer);
+}
+
+/// The least of a bucket grows while it is listed, and a newcomer takes over the next.
+fn listed_meanwhile() {
+    explore_thoroughly("a list beside records", [3, 2], || {
+        let keys = keys();
+        keys.record(OLD, 1);
+        keys.record(STEADY, 2);
+        let growing: Job<Vec<Offender>> = {
+            let keys = Arc::clone(&keys);
+            Box::new(move || {
+                keys.record(OLD, 7);
+                keys.record(FIRST, 2);
+                Vec::new()
+            })
+        };
+        for offenders in together(vec![growing, reading(&keys)]) {
+            for one in offenders.iter().filter(|one| one.label == FIRST) {
+                law(one.count <= 2 + one.error, || format!("{offenders:?}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_error_is_right_while_others_record() {
+    listed_meanwhile();
+    caught(Fault::BoundsTooEarly, listed_meanwhile);
 }

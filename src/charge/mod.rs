@@ -113,8 +113,8 @@ pub(crate) trait Cells: Copy {
     /// Notes that a shadow rule would have refused.
     fn count_shadow(&self) {}
 
-    /// How far one has to look for the first cell, if it is there and there is anything to look through.
-    fn reach(&self) -> Option<Reach> {
+    /// How far one has to look for a cell, if it is there and there is anything to look through.
+    fn reach(&self, _index: usize) -> Option<Reach> {
         None
     }
 }

@@ -1,5 +1,6 @@
 //! What a backend has to show, in plain numbers.
 
+use crate::stats::DecisionStats;
 use std::time::Duration;
 
 /// Whether a backend is asked at the moment.
@@ -79,6 +80,8 @@ pub struct Backend {
     pub lease_tokens_expired: u64,
     /// Of those, still in hand.
     pub lease_tokens_in_hand: u64,
+    /// Decisions by what decided and how; empty if nobody counts them.
+    pub decisions: Vec<DecisionStats>,
 }
 
 impl Backend {
@@ -114,6 +117,7 @@ impl From<crate::redis::BackendStats> for Backend {
             lease_tokens_returned: stats.leases.returned,
             lease_tokens_expired: stats.leases.expired,
             lease_tokens_in_hand: stats.leases.in_hand,
+            decisions: stats.decisions,
         }
     }
 }

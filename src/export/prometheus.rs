@@ -26,7 +26,7 @@ impl Collector for Exporter {
                         metric.encode_counter::<NoLabelSet, u64, u64>(number, None)?;
                     }
                     Value::Number(number) => metric.encode_gauge(number)?,
-                    Value::Latency { classes, sum_seconds, .. } => {
+                    Value::Latency { classes, sum_seconds } => {
                         let count = classes.iter().map(|(_, count)| count).sum();
                         metric.encode_histogram::<NoLabelSet>(*sum_seconds, count, classes, None)?;
                     }

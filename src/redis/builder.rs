@@ -9,7 +9,7 @@ use super::leased::{Leases, Leasing};
 use super::limiter::{Inner, RedisLimiter};
 use super::protocol::Protocol;
 use super::scripts::Scripts;
-use super::stats::Counters;
+use super::stats::{Counters, Decisions};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::policy::Policy;
@@ -56,6 +56,7 @@ pub struct RedisLimiterBuilder {
     on_failure_of: Vec<(String, OnFailure)>,
     nodes: u64,
     local_keys: Option<usize>,
+    count_decisions: bool,
     time: Option<Clock>,
 }
 
@@ -85,6 +86,7 @@ impl RedisLimiterBuilder {
             on_failure_of: Vec::new(),
             nodes: 1,
             local_keys: None,
+            count_decisions: false,
             time: None,
         }
     }
@@ -287,6 +289,13 @@ impl RedisLimiterBuilder {
         self
     }
 
+    /// Whether to count decisions by rule and outcome, for [`RedisLimiter::stats`]; not unless asked for. Counted is
+    /// what was said in the end, by the server, by tokens in hand or for want of the server.
+    pub fn count_decisions(mut self, count: bool) -> Self {
+        self.count_decisions = count;
+        self
+    }
+
     /// The user, password, database and TLS of the master itself, which sentinels do not tell: as an address whose
     /// host counts for nothing, such as `redis://user:password@any/0`. Without effect unless there are sentinels.
     ///
@@ -375,6 +384,7 @@ impl RedisLimiterBuilder {
         let inner = Inner {
             fallback: Fallback::new(&policy, &compiled, &choices, self.nodes, local_keys)?,
             leases: self.leasing.map(|leasing| Leases::new(leasing, &protocol)).transpose()?,
+            decisions: self.count_decisions.then(|| Decisions::of(&policy)).transpose()?,
             policy,
             protocol,
             scripts: Scripts::default(),

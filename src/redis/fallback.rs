@@ -106,10 +106,7 @@ impl Fallback {
             return self.unavailable(Outcome::Denied, closed, cost);
         }
         match &self.local {
-            Some((limiter, indices)) => {
-                let decision = ask(limiter);
-                decision.of_rule(indices.get(decision.rule()).copied().unwrap_or(0))
-            }
+            Some((limiter, indices)) => ask(limiter).of_rules(indices),
             None => self.unavailable(Outcome::Allowed, 0, cost),
         }
     }
@@ -176,6 +173,13 @@ mod tests {
         assert!(local.acquire("key", 1).is_allowed());
         let refused = local.acquire("key", 1);
         assert_eq!((refused.rule(), refused.rule_name(), refused.cause()), (1, Some("b"), Cause::Rule));
+
+        let watched = Policy::from(Rule::per_hour(9)).and(Rule::per_hour(1).shadow());
+        let compiled_watched = watched.compile().expect("compiles");
+        let choices = [OnFailure::Open, OnFailure::LocalShare];
+        let shadow = Fallback::new(&watched, &compiled_watched, &choices, 1, 100).expect("accepted");
+        assert_eq!(shadow.acquire("key", 1).would_deny(), None);
+        assert_eq!(shadow.acquire("key", 1).would_deny(), Some(1), "by its number among all rules");
 
         let open = fallback([OnFailure::Open, OnFailure::Open]);
         assert!((0..100).all(|_| open.acquire("key", 1).is_allowed()));

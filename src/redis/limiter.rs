@@ -8,7 +8,7 @@ use super::fallback::Fallback;
 use super::leased::{self, Leases, Local};
 use super::protocol::{Protocol, cost_arg, odd_reply};
 use super::scripts::Scripts;
-use super::stats::BackendStats;
+use super::stats::{BackendStats, Decisions};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::policy::Policy;
@@ -45,6 +45,8 @@ pub(super) struct Inner {
     pub(super) backend: Arc<Backend>,
     pub(super) fallback: Fallback,
     pub(super) leases: Option<Leases>,
+    /// If they are counted.
+    pub(super) decisions: Option<Decisions>,
     /// 1 once no more leases are taken.
     pub(super) closed: AtomicU64,
     /// Reserved for tests: what the scripts take for the time.
@@ -117,7 +119,7 @@ impl RedisLimiter {
         self.try_acquire_n(subject, 1).await
     }
 
-    /// Takes `cost` at once for `subject`, or nothing. A cost of 0 always passes.
+    /// Takes `cost` at once for `subject`, or nothing. A cost of 0 passes every rule.
     ///
     /// In [leased mode](RedisLimiterBuilder::leased) the decision usually comes from what this process has in hand,
     /// without asking anybody.
@@ -147,7 +149,10 @@ impl RedisLimiter {
             Some(decided) => decided,
             None => self.0.ask(subject, cost, true).await,
         };
-        decided.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.acquire(subject, cost)))
+        let decision =
+            decided.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.acquire(subject, cost)));
+        self.0.count(&decision);
+        decision
     }
 
     /// In leased mode, what can be decided by what this process has in hand or knows, at once: `None` if the server
@@ -171,7 +176,10 @@ impl RedisLimiter {
     pub fn try_acquire_local(&self, subject: &str, cost: u64) -> Option<Decision> {
         let inner = &self.0;
         match self.leasing()?.decide(subject, cost, |entry| leased::launch(inner, entry, 1)) {
-            Local::Decided(decision) => Some(decision),
+            Local::Decided(decision) => {
+                inner.count(&decision);
+                Some(decision)
+            }
             Local::Ask(_) | Local::Strict => None,
         }
     }
@@ -341,7 +349,8 @@ impl RedisLimiter {
             backend.counters.lease_expired(leases.take_dropped());
             leases.in_hand()
         });
-        backend.counters.read(backend.breaker.state(), in_hand)
+        let decisions = self.0.decisions.as_ref().map(Decisions::read).unwrap_or_default();
+        BackendStats { decisions, ..backend.counters.read(backend.breaker.state(), in_hand) }
     }
 
     #[inline]
@@ -384,6 +393,13 @@ impl Inner {
         fence(Ordering::SeqCst);
         // Relaxed: the fences order it.
         self.closed.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn count(&self, decision: &Decision) {
+        if let Some(decisions) = &self.decisions {
+            decisions.count(decision);
+        }
     }
 
     fn fall_back(&self, decide: impl FnOnce(&Fallback) -> Decision) -> Decision {

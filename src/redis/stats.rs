@@ -1,6 +1,12 @@
 //! What the limiter has asked of its server and what became of it, counted as it happens.
 
 use super::breaker::BreakerState;
+use crate::counts::Counts;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::policies::Policies;
+use crate::policy::Policy;
+use crate::stats::DecisionStats;
 use crate::sync::unmodelled::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -54,6 +60,9 @@ pub struct BackendStats {
     pub latency: LatencyHistogram,
     /// What became of leased tokens.
     pub leases: LeaseStats,
+    /// Decisions by what decided and how; empty unless they are
+    /// [counted](super::RedisLimiterBuilder::count_decisions).
+    pub decisions: Vec<DecisionStats>,
 }
 
 /// How long calls took, in classes of fixed bounds.
@@ -178,7 +187,30 @@ impl Counters {
                 expired,
                 in_hand,
             },
+            decisions: Vec::new(),
         }
+    }
+}
+
+/// Decisions counted by rule and outcome.
+#[derive(Debug)]
+pub(super) struct Decisions {
+    counts: Counts,
+    policies: Policies,
+}
+
+impl Decisions {
+    pub(super) fn of(policy: &Policy) -> Result<Self, Error> {
+        let policies = Policies::new(vec![(None, policy.clone())])?;
+        Ok(Self { counts: Counts::new(&policies), policies })
+    }
+
+    pub(super) fn count(&self, decision: &Decision) {
+        self.counts.count(0, decision, || None);
+    }
+
+    pub(super) fn read(&self) -> Vec<DecisionStats> {
+        self.counts.decisions(&self.policies)
     }
 }
 

@@ -116,7 +116,7 @@ impl Limiter {
         let hash = self.hasher.hash_one(key);
         let reserved = Reservation::make(self, hash, cost, whole_ns(max_wait), None);
         if let Ok(reservation) = &reserved {
-            self.watch.note(0, &reservation.decision);
+            self.note(0, &self.cells_of(hash), &reservation.decision);
         }
         reserved.or_else(|decision| {
             self.note_final(hash, decision);
@@ -136,7 +136,7 @@ impl Limiter {
 
     /// Notes a decision that is final, and counts it where it is a refusal.
     fn note_final(&self, hash: u64, decision: Decision) {
-        self.watch.note(0, &decision);
+        self.note(0, &self.cells_of(hash), &decision);
         if let (Some(penalty), Outcome::Denied, Cause::Rule) =
             (&self.penalty, decision.outcome(), decision.cause())
         {

@@ -260,7 +260,7 @@ impl<'a> Waiting<'a> {
             std::mem::replace(&mut self.state, State::New)
         {
             let decision = reservation.decision();
-            self.limiter.watch.note(0, &decision);
+            self.limiter.note(0, &self.limiter.cells_of(self.hash), &decision);
             self.state = State::Done(decision);
             reservation.commit(self.wait.cost);
         }

@@ -6,11 +6,18 @@
 //!
 //! A counter is one word, of a mark of the key and a count. To count, or to take over, is one compare-exchange
 //! on it: a word is always of one key, and all words of a bucket add up to all that was ever recorded in it.
+//!
+//! A key has one counter, although nobody searches for a second one. Say that two threads, which both had missed it,
+//! put it in the places I and J, and that it is still in both. Whoever took J had seen I before the key came there
+//! (later it would have found it), and found J no larger; whoever took I had seen J before the key came, and found I
+//! no larger. Counts only grow, so both saw the same count in both places; and of equals everybody takes the first.
+//! Aging alone makes a count smaller.
+//!
 //! What a key is called lies beside its counter ([`label`]), and is of use only if it bears the same mark.
 
 mod label;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
 use ahash::RandomState;
 use crossbeam_utils::CachePadded;
 use label::{Label, LabelCell};
@@ -18,7 +25,7 @@ use std::fmt::{self, Display};
 
 /// Counters of one bucket: a cache line of them.
 const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
-/// The most counters: 128 MiB of them with their labels.
+/// The most counters: 80 MiB of them with their labels.
 const CAPACITY_MAX: usize = 1 << 20;
 const COUNT_BITS: u32 = 40;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
@@ -78,18 +85,24 @@ struct Bucket {
 ///
 /// # How far to trust it
 ///
-/// With `capacity` counters and `N` recorded in all:
-///
 /// * A count is never below the truth, and exceeds it by at most [`Offender::error`]: what the smallest counter of
-///   its bucket holds, about `N / capacity`, and less where a few keys come most.
-/// * So a key that is recorded more often than that is listed, whatever else comes: at the latest when it has come
-///   for the second time since it was last displaced.
+///   its bucket of eight holds.
+/// * That is at most an eighth of all that was recorded in the bucket. The keys are spread over the buckets by chance:
+///   of `N` recorded in all, it is typically about `N / capacity`, less where a few keys come most, and more in a
+///   bucket that several of those have come to.
+/// * A key that is recorded more often than the smallest counter of its bucket holds is listed, whatever else comes:
+///   at the latest when it has come for the second time since it was last displaced.
 /// * Of a million keys whose frequency falls as `1 / rank^0.99`, 1024 counters find the twenty that come most,
 ///   or all but one.
 ///
-/// Two threads that bring the same new key at the same instant can give it two counters. They are added up while
-/// both are there; if one is taken over by others, what it held is missing from the count, which is no more than
-/// `error`. Two keys share a counter if they have the same bucket and the same 24 bits of hash: for a given key among
+/// All of this holds whatever threads do at once. Only [aging](Self::age) costs a little of it. Halves are rounded
+/// down, so that a count may be less than one below the truth halved as often, and exceed it by less than one more
+/// than `error`. A key that comes for the first time while its bucket is being aged may have taken over what is not
+/// halved any more, which is up to twice `error`; and if two threads bring it then, it may be given two counters. They
+/// are added up while both are there; if one is taken over by others, what it held is missing from the count, which was
+/// no more than `error` then.
+///
+/// Two keys share a counter if they have the same bucket and the same 24 bits of hash: for a given key among
 /// a million others and 1024 counters, 1 chance in 2 000. The hash has random seeds, so nobody can aim at that.
 ///
 /// # Recent offenders
@@ -171,7 +184,7 @@ impl TopKeys {
         self.buckets.len() * WAYS
     }
 
-    /// Records `cost` for a key: 1 for a request. Counts end at 2^40.
+    /// Records `cost` for a key: 1 for a request. A cost of 0 is no record. Counts end at 2^40.
     ///
     /// ```
     /// let bytes = tollgate::TopKeys::new(64);
@@ -180,11 +193,15 @@ impl TopKeys {
     /// assert_eq!(bytes.top(1)[0].count, 700);
     /// ```
     pub fn record<K: Display + ?Sized>(&self, key: &K, cost: u64) {
+        // Nothing else would make a count no larger, and on their growing it rests that a key has one counter.
+        if cost == 0 {
+            return;
+        }
         let label = Label::of(key, &self.hasher);
         let mark = mark_of(label.hash());
         let bucket = self.bucket_of(label.hash());
         loop {
-            // Relaxed, here and below: a counter is whole in itself, and says nothing of what lies beside it.
+            // Relaxed, here and below: a counter is whole in itself, and what is taken over is as it was seen.
             let counters: [Counter; WAYS] =
                 std::array::from_fn(|way| Counter(bucket.counters[way].load(Ordering::Relaxed)));
             let own = counters.iter().position(|counter| counter.mark() == mark);
@@ -192,7 +209,8 @@ impl TopKeys {
             let way = own.unwrap_or_else(least);
             let seen = counters[way];
             let next = Counter::new(mark, seen.count().saturating_add(cost));
-            let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            // Release: whoever lists this count sees the others no smaller than they were here.
+            let (set, failed) = (Ordering::Release, Ordering::Relaxed);
             if bucket.counters[way].compare_exchange(seen.0, next.0, set, failed).is_err() {
                 continue;
             }
@@ -208,7 +226,7 @@ impl TopKeys {
     /// The `count` keys that were recorded most, the first one first.
     ///
     /// Looks at every counter: for a dashboard, not for every request. A key whose label another thread is about
-    /// to write is left out.
+    /// to write is left out. Beside an [aging](Self::age) that is under way, an `error` may be said too small.
     ///
     /// ```
     /// let top = tollgate::TopKeys::new(64);
@@ -246,7 +264,7 @@ impl TopKeys {
         counters.map(|counter| Counter(counter.load(Ordering::Relaxed)).count()).sum()
     }
 
-    /// Halves all counts, so that what came long ago weighs less than what comes now.
+    /// Halves all counts, rounded down, so that what came long ago weighs less than what comes now.
     ///
     /// To be called from time to time by one thread; the time between is the half-life of a count. Others may
     /// record meanwhile.
@@ -283,12 +301,13 @@ impl TopKeys {
 impl Bucket {
     /// The keys that are counted here, as far as they have a label.
     fn offenders(&self) -> Vec<Offender> {
-        // Relaxed: as in `record`.
-        let counters: [Counter; WAYS] =
-            std::array::from_fn(|way| Counter(self.counters[way].load(Ordering::Relaxed)));
+        // Acquire: what is read of the others afterwards is no older than what a newcomer here had seen of them.
+        let read = || std::array::from_fn(|way| Counter(self.counters[way].load(Ordering::Acquire)));
+        let counters: [Counter; WAYS] = read();
         // What a newcomer took over was the least there was, and the least does not fall but by aging, which
-        // halves both.
-        let least = counters.iter().map(|counter| counter.count()).min().unwrap_or(0);
+        // halves both. So the least of now, and not of before the newcomer was seen.
+        let now = if is_broken(Fault::BoundsTooEarly) { counters } else { read() };
+        let least = now.iter().map(|counter| counter.count()).min().unwrap_or(0);
         let mut offenders: Vec<(u64, Offender)> = Vec::with_capacity(WAYS);
         for (counter, label) in counters.iter().zip(&self.labels).filter(|(counter, _)| counter.count() > 0) {
             let (mark, count) = (counter.mark(), counter.count());
