@@ -18,9 +18,19 @@ pub(crate) struct Row {
     hash: u64,
     pub(crate) label: Box<[u8]>,
     pub(crate) requests: u64,
+    pub(crate) admitted: u64,
+    /// Refused under this key; what is missing was refused by other rules of the file alone.
     pub(crate) refused: u64,
-    /// Admitted and refused, over time.
+    /// Admitted and refused by whichever rule, over time.
     pub(crate) series: [[u32; 2]; CLIENT_BUCKETS],
+}
+
+/// What became of a request, seen from one of the keys it falls under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Admitted,
+    Refused,
+    RefusedByOthers,
 }
 
 /// How much of one rule a client would have wanted.
@@ -32,7 +42,7 @@ pub(crate) struct Demand {
     pub(crate) burst: f32,
     period_end_ns: u64,
     count: u32,
-    /// The most requests in one aligned period.
+    /// The most tokens that its requests of one aligned period cost.
     pub(crate) in_period: u32,
 }
 
@@ -42,13 +52,13 @@ impl Demand {
         self.last_ns = at_ns;
         #[allow(clippy::cast_possible_truncation, reason = "for a chart")]
         let refilled = (passed_ns as f64 * meter.per_ns) as f32;
-        self.level = (self.level - refilled).max(0.0) + meter.cost;
+        self.level = (self.level - refilled).max(0.0) + meter.cost as f32;
         self.burst = self.burst.max(self.level);
         if at_ns >= self.period_end_ns {
             let into_ns = at_ns % meter.period_ns;
             (self.period_end_ns, self.count) = ((at_ns - into_ns).saturating_add(meter.period_ns), 0);
         }
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.saturating_add(meter.cost);
         self.in_period = self.in_period.max(self.count);
     }
 }
@@ -58,8 +68,8 @@ impl Demand {
 pub(crate) struct Meter {
     pub(crate) per_ns: f64,
     pub(crate) period_ns: u64,
-    /// What a request costs.
-    pub(crate) cost: f32,
+    /// What a request costs, in tokens.
+    pub(crate) cost: u32,
 }
 
 /// Hashes are hashed already.
@@ -100,9 +110,10 @@ pub(crate) struct ClientCounts {
     pub(crate) seen: u64,
     /// Refused at least once.
     pub(crate) touched: u64,
-    /// Refused at least once, and admitted for at least nine in ten of their requests.
+    /// Of those that are kept: refused at least once, and admitted for at least nine in ten of their requests.
     pub(crate) lightly: u64,
-    /// Whether all clients were kept: if not, the numbers above are estimates.
+    pub(crate) kept: u64,
+    /// Whether all clients are kept: if not, how many were seen and touched are estimates.
     pub(crate) exact: bool,
 }
 
@@ -121,20 +132,24 @@ impl Ledger {
     }
 
     /// Counts one request of a client.
-    pub(crate) fn add(&mut self, hash: u64, label: &[u8], at_ns: u64, bucket: usize, is_refused: bool) {
+    pub(crate) fn add(&mut self, hash: u64, label: &[u8], at_ns: u64, bucket: usize, fate: Fate) {
         let at = match self.index.get(&hash) {
             Some(&at) => at as usize,
             None => self.enter(hash, label),
         };
         let row = &mut self.rows[at];
         row.requests += 1;
-        if is_refused {
-            row.refused += 1;
-            if row.refused == 1 {
-                self.touched.add(hash);
+        match fate {
+            Fate::Admitted => row.admitted += 1,
+            Fate::Refused => {
+                row.refused += 1;
+                if row.refused == 1 {
+                    self.touched.add(hash);
+                }
             }
+            Fate::RefusedByOthers => {}
         }
-        let count = &mut row.series[bucket][usize::from(is_refused)];
+        let count = &mut row.series[bucket][usize::from(fate != Fate::Admitted)];
         *count = count.saturating_add(1);
         let meters = self.meters.len();
         for (demand, meter) in self.demands[at * meters..][..meters].iter_mut().zip(&self.meters) {
@@ -154,6 +169,7 @@ impl Ledger {
             hash,
             label: label.into(),
             requests: 0,
+            admitted: 0,
             refused: 0,
             series: [[0; 2]; CLIENT_BUCKETS],
         });
@@ -192,15 +208,13 @@ impl Ledger {
     pub(crate) fn counts(&self) -> ClientCounts {
         let exact = self.lost_max.is_none();
         let touched = self.rows.iter().filter(|row| row.refused > 0);
-        let lightly = touched.clone().filter(|row| row.refused * 10 <= row.requests).count() as u64;
-        match exact {
-            true => {
-                ClientCounts { seen: self.rows.len() as u64, touched: touched.count() as u64, lightly, exact }
-            }
-            false => {
-                ClientCounts { seen: self.seen.estimate(), touched: self.touched.estimate(), lightly, exact }
-            }
-        }
+        let lightly = touched.clone().filter(|row| row.admitted * 10 >= row.requests * 9).count() as u64;
+        let kept = self.rows.len() as u64;
+        let (seen, touched) = match exact {
+            true => (kept, touched.count() as u64),
+            false => (self.seen.estimate(), self.touched.estimate()),
+        };
+        ClientCounts { seen, touched, lightly, kept, exact }
     }
 
     /// How many requests may be missing from a client's; nothing if none are.
@@ -232,11 +246,12 @@ mod tests {
 
     #[test]
     fn the_busiest_stay_and_what_is_lost_is_bounded() {
-        let mut ledger = Ledger::new(vec![Meter { per_ns: 1e-9, period_ns: 1_000_000_000, cost: 1.0 }], 100);
+        let mut ledger = Ledger::new(vec![Meter { per_ns: 1e-9, period_ns: 1_000_000_000, cost: 1 }], 100);
         for round in 0..2_000_u64 {
             // Ten that come all the time, and a stream of strangers.
             for key in (0..10).chain([1_000 + round]) {
-                ledger.add(mixed(key), key.to_string().as_bytes(), round, 0, key == 3);
+                let fate = if key == 3 { Fate::Refused } else { Fate::Admitted };
+                ledger.add(mixed(key), key.to_string().as_bytes(), round, 0, fate);
             }
         }
         assert!(ledger.rows.len() <= 100);
@@ -252,5 +267,17 @@ mod tests {
         assert_eq!(counts.touched, 1);
         let widest = ledger.demands(0).map(|demand| demand.in_period).max();
         assert_eq!(widest, Some(2_000));
+    }
+
+    #[test]
+    fn demand_is_in_tokens() {
+        let meter = Meter { per_ns: 5e-9, period_ns: 1_000_000_000, cost: 3 };
+        let mut ledger = Ledger::new(vec![meter], 10);
+        for at_ns in [0, 0, 0, 1_000_000_000] {
+            ledger.add(7, b"x", at_ns, 0, Fate::RefusedByOthers);
+        }
+        let demand = ledger.demands(0).next().expect("one client");
+        assert_eq!((demand.burst, demand.in_period), (9.0, 9));
+        assert_eq!((ledger.top(1)[0].admitted, ledger.counts().touched), (0, 0));
     }
 }
