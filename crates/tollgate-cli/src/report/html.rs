@@ -247,7 +247,7 @@ fn write_demand(out: &mut String, policy: &Outcome) {
         let _ = write!(
             out,
             "</div><p class=\"note\">Of {} clients. Both scales are logarithmic; a bar is up to the number below its right \
-             edge, the last one also beyond.</p></div>",
+             edge.</p></div>",
             grouped(*clients)
         );
     }
