@@ -66,6 +66,8 @@ pub(crate) struct Contender {
     answers: Vec<Decision>,
     /// Whether each request of the last chunk was admitted.
     verdicts: Vec<bool>,
+    /// The place of each touch of the last chunk in its ledger.
+    places: Vec<u32>,
     blank: Decision,
 }
 
@@ -130,6 +132,7 @@ impl Contender {
             last_ns: 0,
             answers: Vec::new(),
             verdicts: Vec::new(),
+            places: Vec::new(),
             blank,
         })
     }
@@ -208,6 +211,12 @@ impl Contender {
     fn count(&mut self, chunk: &Batch, witness: &mut impl Witness) {
         let lanes = 1 + self.rules;
         self.verdicts.clear();
+        self.scopes.iter_mut().for_each(|scope| scope.ledger.settle());
+        self.places.clear();
+        for touch in chunk.all_touches() {
+            let ledger = &mut self.scopes[usize::from(touch.scope)].ledger;
+            self.places.push(ledger.place(touch.hash, chunk.label(touch)));
+        }
         for entry in &chunk.entries {
             let at_ns = entry.at_ns;
             if self.scale.is_none() {
@@ -234,7 +243,8 @@ impl Contender {
             let refused_by = refusal
                 .max_by_key(|(_, answer)| answer.retry_after().unwrap_or(Duration::MAX))
                 .map(|(touch, answer)| self.scopes[usize::from(touch.scope)].first_rule + answer.rule());
-            for (touch, answer) in touches.iter().zip(answers) {
+            let places = &self.places[entry.first as usize..][..touches.len()];
+            for ((touch, answer), &place) in touches.iter().zip(answers).zip(places) {
                 let scope = &mut self.scopes[usize::from(touch.scope)];
                 let fate = match (answer.is_denied(), refused_by) {
                     (true, _) => Fate::Refused,
@@ -246,7 +256,7 @@ impl Contender {
                     self.would_refuse_by[scope.first_rule + rule] += 1;
                 }
                 let client_bucket = Scale::client_bucket(bucket);
-                scope.ledger.add(touch.hash, chunk.label(touch), at_ns, client_bucket, fate);
+                scope.ledger.add(place, at_ns, client_bucket, fate);
                 witness.saw(at_ns, touch, answer, refused_by.is_none());
             }
             self.verdicts.push(refused_by.is_none());

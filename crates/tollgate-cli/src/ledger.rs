@@ -1,6 +1,6 @@
 //! What became of each client, in bounded memory.
 //!
-//! Up to [`ROWS_MAX`] clients are kept, each with all its counts. Beyond, the half with the fewest requests is let
+//! Up to [`ROWS_MAX`] clients are kept, and for a moment a few more, each with all its counts. Beyond, the half with the fewest requests is let
 //! go: those that stay may have lost, from an earlier stay, at most as many requests as the busiest that went.
 //! How many clients there were at all is then an estimate.
 
@@ -131,12 +131,25 @@ impl Ledger {
         }
     }
 
-    /// Counts one request of a client.
-    pub(crate) fn add(&mut self, hash: u64, label: &[u8], at_ns: u64, bucket: usize, fate: Fate) {
-        let at = match self.index.get(&hash) {
-            Some(&at) => at as usize,
+    /// Lets clients go if there are too many. The places of those that stay are others then.
+    pub(crate) fn settle(&mut self) {
+        if self.rows.len() > self.rows_max {
+            self.let_half_go();
+        }
+    }
+
+    /// The place of a client. Looked up for many requests before any is counted: so the processor need not wait for
+    /// memory once for each.
+    pub(crate) fn place(&mut self, hash: u64, label: &[u8]) -> u32 {
+        match self.index.get(&hash) {
+            Some(&place) => place,
             None => self.enter(hash, label),
-        };
+        }
+    }
+
+    /// Counts one request of the client at a place.
+    pub(crate) fn add(&mut self, place: u32, at_ns: u64, bucket: usize, fate: Fate) {
+        let at = place as usize;
         let row = &mut self.rows[at];
         row.requests += 1;
         match fate {
@@ -144,7 +157,7 @@ impl Ledger {
             Fate::Refused => {
                 row.refused += 1;
                 if row.refused == 1 {
-                    self.touched.add(hash);
+                    self.touched.add(row.hash);
                 }
             }
             Fate::RefusedByOthers => {}
@@ -158,13 +171,10 @@ impl Ledger {
     }
 
     #[cold]
-    fn enter(&mut self, hash: u64, label: &[u8]) -> usize {
-        if self.rows.len() == self.rows_max {
-            self.let_half_go();
-        }
+    fn enter(&mut self, hash: u64, label: &[u8]) -> u32 {
         self.seen.add(hash);
-        let at = self.rows.len();
-        self.index.insert(hash, u32::try_from(at).unwrap_or(u32::MAX));
+        let place = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.index.insert(hash, place);
         self.rows.push(Row {
             hash,
             label: label.into(),
@@ -174,7 +184,7 @@ impl Ledger {
             series: [[0; 2]; CLIENT_BUCKETS],
         });
         self.demands.resize(self.rows.len() * self.meters.len(), Demand::default());
-        at
+        place
     }
 
     fn let_half_go(&mut self) {
@@ -249,12 +259,14 @@ mod tests {
         let mut ledger = Ledger::new(vec![Meter { per_ns: 1e-9, period_ns: 1_000_000_000, cost: 1 }], 100);
         for round in 0..2_000_u64 {
             // Ten that come all the time, and a stream of strangers.
+            ledger.settle();
+            assert!(ledger.rows.len() <= 100);
             for key in (0..10).chain([1_000 + round]) {
                 let fate = if key == 3 { Fate::Refused } else { Fate::Admitted };
-                ledger.add(mixed(key), key.to_string().as_bytes(), round, 0, fate);
+                let place = ledger.place(mixed(key), key.to_string().as_bytes());
+                ledger.add(place, round, 0, fate);
             }
         }
-        assert!(ledger.rows.len() <= 100);
         let lost = ledger.lost_max().expect("strangers went");
         let top = ledger.top(1);
         assert_eq!((&*top[0].label, top[0].refused), (&b"3"[..], 2_000));
@@ -274,7 +286,8 @@ mod tests {
         let meter = Meter { per_ns: 5e-9, period_ns: 1_000_000_000, cost: 3 };
         let mut ledger = Ledger::new(vec![meter], 10);
         for at_ns in [0, 0, 0, 1_000_000_000] {
-            ledger.add(7, b"x", at_ns, 0, Fate::RefusedByOthers);
+            let place = ledger.place(7, b"x");
+            ledger.add(place, at_ns, 0, Fate::RefusedByOthers);
         }
         let demand = ledger.demands(0).next().expect("one client");
         assert_eq!((demand.burst, demand.in_period), (9.0, 9));
