@@ -276,3 +276,33 @@ impl Ordered {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::{FieldNames, Record, Touches};
+    use std::io::Write;
+
+    /// Fails at the tenth request.
+    struct Faulty(AtomicU64);
+
+    impl Keying for Faulty {
+        fn touch(&self, _record: &Record<'_>, _touches: &mut Touches<'_>) {
+            // Relaxed: one thread counts.
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) < 9, "a fault that is meant");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_dies_is_no_end_of_its_log() {
+        let mut log = tempfile::NamedTempFile::new().expect("a file");
+        for second in 0..20 {
+            writeln!(log, "{},x", 1_700_000_000 + second).expect("written");
+        }
+        let fields = FieldNames::new(&[]).unwrap_or_else(|error| panic!("{error}"));
+        let keying: Arc<dyn Keying> = Arc::new(Faulty(AtomicU64::new(0)));
+        let opened = Ordered::open(&[Place::new(log.path())], &Reading { format: None, fields }, &keying, 0);
+        let failure = opened.err().expect("the reader died");
+        assert!(failure.to_string().contains("by a fault of this program"), "{failure}");
+    }
+}
