@@ -33,7 +33,7 @@ Exit status:
   0  done
   1  a check failed: of the demonstration, or `replay --max-refused`
   2  the arguments are wrong: a bad policy, an unknown format
-  3  an input cannot be read or is empty, or an output cannot be written";
+  3  an input cannot be read, is empty or is not in order, or an output cannot be written";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,7 @@ Examples:
   tollgate replay calls.csv --policy 1000/h --key key --field key=tenant --json
 
 Lines may be out of order within a log by up to --reorder seconds; what comes later still is decided at the time of
-the line before it, and counted. Several logs are merged by time. Lines that cannot be read are counted and shown, and
+the line before it, and counted; if that is more than one in a hundred, the status is 3. Several logs are merged by time. Lines that cannot be read are counted and shown, and
 do not stop the replay. Clients are counted exactly up to 65 536; beyond, the busiest are kept, and the rest estimated.";
 
 #[derive(Debug, Subcommand)]
@@ -110,7 +110,7 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long = "policy", value_name = "POLICY", required_unless_present_any = ["rules", "parse_only"])]
     pub(crate) policies: Vec<String>,
     /// Rules in a file, as the HTTP layer reads them
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["policies", "key"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policies", "key", "max_keys"])]
     pub(crate) rules: Option<PathBuf>,
     /// What clients are told apart by: ip, ip/N (IPv6 by its first N bits), user, path, method, key, global; joined by `+`
     #[arg(short, long, default_value = "ip")]
@@ -118,9 +118,9 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// End with status 1 if more than so many per cent are refused, by any of the policies
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub(crate) max_refused: Option<f64>,
-    /// Only read and parse, decide nothing: what a replay costs without the engine
+    /// Only read and parse: what a replay costs without keys, order and engine
     #[arg(long, conflicts_with_all = ["policies", "rules", "html", "json", "max_refused"])]
     pub(crate) parse_only: bool,
 }
@@ -132,8 +132,8 @@ Examples:
   tollgate suggest access.log --key ip --key user --key ip+path --share 99 --share 99.99
 
 For each kind of key and each share of the clients, the tightest `RATE burst N` that would not have refused any of
-them: the one that lets the least through in --horizon. Then every one is replayed. The log is read twice; the standard
-input is kept in a temporary file for that. Up to 100 000 clients are measured for each kind of key; of more, a sample.")]
+them: the one that lets the least through in --horizon. Then every one is replayed. The log is read again for that: a
+pipe or the standard input is kept in a temporary file, and of a log that grows, what is there at first is read. Up to 100 000 clients are measured for each kind of key; of more, a sample.")]
 pub(crate) struct SuggestArgs {
     #[command(flatten)]
     pub(crate) input: LogArgs,
@@ -149,6 +149,15 @@ pub(crate) struct SuggestArgs {
     /// Print everything as JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A share of all requests.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (0.0..=100.0).contains(&percent) {
+        true => Ok(percent),
+        false => Err("it is at least 0 and at most 100".to_owned()),
+    }
 }
 
 /// What generated traffic is written as.
@@ -214,5 +223,11 @@ mod tests {
         {
             assert_eq!(parsed(wrong).expect_err(wrong).exit_code(), 2);
         }
+        for wrong in ["nan", "inf", "-1", "100.1", "x"] {
+            let line = format!("tollgate replay a -p 1/s --max-refused={wrong}");
+            assert_eq!(parsed(&line).expect_err(wrong).exit_code(), 2);
+        }
+        assert!(parsed("tollgate replay a --rules r --max-keys 5").is_err());
+        assert!(parsed("tollgate replay a --rules r").is_ok());
     }
 }

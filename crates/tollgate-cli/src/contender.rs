@@ -1,7 +1,7 @@
 //! One policy on its way through the traffic: the engine that decides, and what comes of it.
 
 use crate::input::{Batch, Touch};
-use crate::ledger::{Ledger, Meter, ROWS_MAX};
+use crate::ledger::{Fate, Ledger, Meter, ROWS_MAX};
 use crate::timeline::{BUCKETS, Scale, fold};
 use std::time::{Duration, Instant};
 use tollgate::rules::RuleSet;
@@ -24,6 +24,8 @@ pub(crate) struct Scope {
     pub(crate) cost: u64,
     pub(crate) limiter: Limiter,
     pub(crate) ledger: Ledger,
+    /// Requests that lack the key and share one budget.
+    pub(crate) keyless: u64,
     /// The number of the policy's first rule among the rules of all scopes.
     pub(crate) first_rule: usize,
 }
@@ -64,6 +66,8 @@ pub(crate) struct Contender {
     answers: Vec<Decision>,
     /// Whether each request of the last chunk was admitted.
     verdicts: Vec<bool>,
+    /// The place of each touch of the last chunk in its ledger.
+    places: Vec<u32>,
     blank: Decision,
 }
 
@@ -98,12 +102,16 @@ impl Contender {
             let limiter = builder.clock(clock.clone()).seeds(SEEDS).prefault(false).build()?;
             let meters = policy.rules().iter().map(|rule| {
                 let period_ns = u64::try_from(rule.period().as_nanos()).unwrap_or(u64::MAX).max(1);
-                Meter { per_ns: rule.count() as f64 / period_ns as f64, period_ns, cost: cost as f32 }
+                Meter {
+                    per_ns: rule.count() as f64 / period_ns as f64,
+                    period_ns,
+                    cost: u32::try_from(cost).unwrap_or(u32::MAX),
+                }
             });
             let ledger = Ledger::new(meters.collect(), ROWS_MAX);
             let first_rule = rules;
             rules += policy.rules().len();
-            scopes.push(Scope { name, key, policy, cost, limiter, ledger, first_rule });
+            scopes.push(Scope { name, key, policy, cost, limiter, ledger, keyless: 0, first_rule });
         }
         // Something to fill a slice with; every place is written before it is read.
         let blank = Limiter::new("1/s")?.peek(&0_u64);
@@ -124,6 +132,7 @@ impl Contender {
             last_ns: 0,
             answers: Vec::new(),
             verdicts: Vec::new(),
+            places: Vec::new(),
             blank,
         })
     }
@@ -202,6 +211,12 @@ impl Contender {
     fn count(&mut self, chunk: &Batch, witness: &mut impl Witness) {
         let lanes = 1 + self.rules;
         self.verdicts.clear();
+        self.scopes.iter_mut().for_each(|scope| scope.ledger.settle());
+        self.places.clear();
+        for touch in chunk.all_touches() {
+            let ledger = &mut self.scopes[usize::from(touch.scope)].ledger;
+            self.places.push(ledger.place(touch.hash, chunk.label(touch)));
+        }
         for entry in &chunk.entries {
             let at_ns = entry.at_ns;
             if self.scale.is_none() {
@@ -228,14 +243,20 @@ impl Contender {
             let refused_by = refusal
                 .max_by_key(|(_, answer)| answer.retry_after().unwrap_or(Duration::MAX))
                 .map(|(touch, answer)| self.scopes[usize::from(touch.scope)].first_rule + answer.rule());
-            for (touch, answer) in touches.iter().zip(answers) {
+            let places = &self.places[entry.first as usize..][..touches.len()];
+            for ((touch, answer), &place) in touches.iter().zip(answers).zip(places) {
                 let scope = &mut self.scopes[usize::from(touch.scope)];
-                let is_refused = answer.is_denied();
+                let fate = match (answer.is_denied(), refused_by) {
+                    (true, _) => Fate::Refused,
+                    (false, Some(_)) => Fate::RefusedByOthers,
+                    (false, None) => Fate::Admitted,
+                };
+                scope.keyless += u64::from(touch.is_shared);
                 if let Some(rule) = answer.would_deny() {
                     self.would_refuse_by[scope.first_rule + rule] += 1;
                 }
                 let client_bucket = Scale::client_bucket(bucket);
-                scope.ledger.add(touch.hash, chunk.label(touch), at_ns, client_bucket, is_refused);
+                scope.ledger.add(place, at_ns, client_bucket, fate);
                 witness.saw(at_ns, touch, answer, refused_by.is_none());
             }
             self.verdicts.push(refused_by.is_none());

@@ -3,11 +3,12 @@
 use crate::args::DemoArgs;
 use crate::check::{Check, Findings};
 use crate::contender::Contender;
-use crate::failure::Failure;
+use crate::failure::{DONE, FAILED, Failure};
 use crate::input::time::NS_PER_S;
 use crate::input::{Batch, Record, Totals};
 use crate::key::Routes;
 use crate::measure::{self, CALLS, ROUNDS};
+use crate::page_file::PageFile;
 use crate::progress::Progress;
 use crate::replay;
 use crate::report::table::{Table, grouped};
@@ -15,7 +16,6 @@ use crate::report::{ActorOutcome, Demonstration, Report, percent};
 use crate::traffic::{Actor, Details, Plan, Traffic};
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tollgate::rules::RuleSet;
 
@@ -24,9 +24,10 @@ const READERS: u32 = 30_000;
 const SPAN_S: u64 = 3_600;
 const CHUNK: usize = 1_024;
 
-/// Runs it all and writes the account; false if a check does not hold.
-pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<bool, Failure> {
+/// Runs it all and writes the account.
+pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<u8, Failure> {
     let started = Instant::now();
+    let page = args.output.html.as_deref().map_or_else(PageFile::somewhere, PageFile::create)?;
     let rules: RuleSet =
         RULES.parse().map_err(|error| Failure::usage(format!("the demonstration's rules: {error}")))?;
     let plan =
@@ -45,8 +46,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<bool, Failure
         demonstration: Some(demonstration),
         ..Report::new(inputs, read, &[simulation.contender], started.elapsed().as_secs_f64())
     };
-    let html = args.output.html.clone().unwrap_or_else(page_path);
-    replay::show(&report, &args.output, Some(&html), out)?;
+    replay::show(&report, args.output.json, Some(page), out)?;
     if let (false, Some(demonstration)) = (args.output.json, &report.demonstration) {
         write_actors(out, demonstration)?;
         write_findings(out, &demonstration.check)?;
@@ -56,17 +56,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut impl Write) -> Result<bool, Failure
         out.flush()?;
         write_costs(out)?;
     }
-    Ok(is_well)
-}
-
-/// Where builds go if that is here, else where temporary files go: a checkout stays clean.
-fn page_path() -> PathBuf {
-    const NAME: &str = "tollgate-report.html";
-    if Path::new("target").is_dir() {
-        Path::new("target").join(NAME)
-    } else {
-        std::env::temp_dir().join(NAME)
-    }
+    Ok(if is_well { DONE } else { FAILED })
 }
 
 struct Simulation {

@@ -4,9 +4,12 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+pub(crate) const DONE: u8 = 0;
+/// A check failed.
+pub(crate) const FAILED: u8 = 1;
 /// The arguments are wrong: bad policy, unknown format, unknown key.
 pub(crate) const USAGE: u8 = 2;
-/// An input cannot be read, or an output cannot be written.
+/// An input cannot be read or is not in order, or an output cannot be written.
 pub(crate) const INPUT: u8 = 3;
 
 /// Why the tool gave up.
@@ -30,7 +33,8 @@ impl Failure {
     /// A file that could not be opened, read or written.
     pub(crate) fn file(path: &Path, doing: &str, error: &io::Error) -> Self {
         let advice = match error.kind() {
-            io::ErrorKind::NotFound => "check the path; use `-` for the standard input",
+            io::ErrorKind::NotFound if doing == "open" => "check the path; use `-` for the standard input",
+            io::ErrorKind::NotFound => "check the path",
             io::ErrorKind::PermissionDenied => "you may not: ask its owner, or copy it",
             io::ErrorKind::IsADirectory => "that is a directory: name the files in it",
             _ => return Self::input(format!("cannot {doing} `{}`: {error}", path.display())),

@@ -1,7 +1,7 @@
 //! Traffic from a seed, written as a log.
 
 use crate::args::{GenerateArgs, GenerateFormat};
-use crate::failure::Failure;
+use crate::failure::{DONE, Failure};
 use crate::input::time::{Moment, NS_PER_S};
 use crate::progress::Progress;
 use crate::report::table::grouped;
@@ -15,7 +15,7 @@ use std::path::Path;
 const AGENT: &str =
     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36";
 
-pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<bool, Failure> {
+pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<u8, Failure> {
     let plan = Plan {
         seed: args.seed,
         requests: args.requests,
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<bool, Fai
     });
     let Some(path) = &args.output else {
         write_all(plan, format, out)?;
-        return Ok(true);
+        return Ok(DONE);
     };
     let failed = |error: io::Error| Failure::file(path, "write", &error);
     let file = BufWriter::with_capacity(1 << 16, File::create(path).map_err(failed)?);
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<bool, Fai
         write_all(plan, format, &mut file).and_then(|()| file.flush()).map_err(failed)?;
     }
     writeln!(out, "{} requests in {}", grouped(plan.requests), path.display())?;
-    Ok(true)
+    Ok(DONE)
 }
 
 fn write_all(plan: Plan, format: GenerateFormat, out: &mut impl Write) -> io::Result<()> {

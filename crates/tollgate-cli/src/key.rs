@@ -1,9 +1,9 @@
 //! What clients are told apart by in a log: keys as the rules file writes them, read from the fields of a line.
 
 use crate::failure::Failure;
-use crate::input::{Keying, Record, Touches};
+use crate::input::{Found, Keying, Record, Touches};
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use tollgate::rules::{IpPrefix, KeyPart, KeySpec, PathPattern, RequestPath, RuleSet};
 
 /// What requests share under a rule for whose key they lack a part, as they do in the HTTP layer.
@@ -105,16 +105,14 @@ pub(crate) fn without_query(path: &[u8]) -> &[u8] {
     &path[..memchr::memchr2(b'?', b'#', path).unwrap_or(path.len())]
 }
 
-/// An address in its usual writing, so that one client has one name; a host name as it is.
+/// An address in its usual writing and without a port, so that one client has one name; a host name as it is.
 fn write_ip(ip: &[u8], prefix: IpPrefix, text: &mut Vec<u8>) -> bool {
     let is_v4 = memchr::memchr(b':', ip).is_none();
     if is_v4 && prefix.apply(IpAddr::from([255; 4])) == IpAddr::from([255; 4]) {
         text.extend_from_slice(ip);
         return true;
     }
-    let parsed =
-        std::str::from_utf8(ip).ok().and_then(|ip| ip.trim_matches(['[', ']']).parse::<IpAddr>().ok());
-    let Some(ip) = parsed.map(|ip| prefix.apply(ip)) else {
+    let Some(ip) = std::str::from_utf8(ip).ok().and_then(address).map(|ip| prefix.apply(ip)) else {
         text.extend_from_slice(ip);
         return true;
     };
@@ -134,6 +132,13 @@ fn write_ip(ip: &[u8], prefix: IpPrefix, text: &mut Vec<u8>) -> bool {
     true
 }
 
+/// An address with or without a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let found = bare.parse::<IpAddr>().ok();
+    found.or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
+}
+
 /// Each key in a scope of its own. A request without a part of a key is not counted there.
 #[derive(Debug)]
 pub(crate) struct Keys(pub(crate) Vec<KeySpec>);
@@ -141,7 +146,10 @@ pub(crate) struct Keys(pub(crate) Vec<KeySpec>);
 impl Keying for Keys {
     fn touch(&self, record: &Record<'_>, touches: &mut Touches<'_>) {
         for (scope, key) in (0..).zip(&self.0) {
-            touches.add(scope, |text| write_key(key, record, None, text));
+            touches.add(scope, |text| match write_key(key, record, None, text) {
+                true => Found::Key,
+                false => Found::Nothing,
+            });
         }
     }
 }
@@ -160,11 +168,12 @@ impl Keying for Routes {
             let request = Request { path: &path, patterns: rule.matching().paths() };
             touches.add(u16::try_from(index).unwrap_or(u16::MAX), |text| {
                 let start = text.len();
-                if !write_key(rule.key_of(), record, Some(&request), text) {
-                    text.truncate(start);
-                    text.extend_from_slice(SHARED);
+                if write_key(rule.key_of(), record, Some(&request), text) {
+                    return Found::Key;
                 }
-                true
+                text.truncate(start);
+                text.extend_from_slice(SHARED);
+                Found::Shared
             });
         }
     }
@@ -194,6 +203,11 @@ mod tests {
             ("ip/64", "2001:db8:0:1:2:3:4:5", "2001:db8:0:1::/64"),
             ("ip", "2001:db8:0:1::9", "2001:db8:0:1::/64"),
             ("ip/128", "2001:DB8::0001", "2001:db8::1"),
+            ("ip", "203.0.113.7:54321", "203.0.113.7"),
+            ("ip/24/64", "203.0.113.7:54321", "203.0.113.0/24"),
+            ("ip/128", "[::1]:80", "::1"),
+            ("ip/128", "[2001:db8::1]", "2001:db8::1"),
+            ("ip", "crawl-1.example:80", "crawl-1.example:80"),
             ("ip/24/64", "203.0.113.7", "203.0.113.0/24"),
             ("ip/1", "8000::1", "8000::/1"),
             ("ip", "crawl-1.example", "crawl-1.example"),

@@ -9,10 +9,12 @@ mod failure;
 mod generate;
 mod input;
 mod key;
+mod lasting;
 mod ledger;
 mod measure;
 mod memory;
 mod need;
+mod page_file;
 mod progress;
 mod replay;
 mod report;
@@ -23,32 +25,29 @@ mod traffic;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
-use std::io::{self, ErrorKind, Write};
+use lasting::Lasting;
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let stdout = io::stdout().lock();
     let done = match &cli.command {
-        None => demo::run(&cli.demo, &mut out),
-        Some(Command::Replay(args)) => replay::run(args, &mut out),
-        Some(Command::Suggest(args)) => suggest::run(args, &mut out),
-        Some(Command::Generate(args)) => generate::run(args, &mut out),
-        Some(Command::Completions { shell }) => {
+        None => printing(Lasting::new(stdout), |out| demo::run(&cli.demo, out)),
+        Some(Command::Replay(args)) => printing(Lasting::new(stdout), |out| replay::run(args, out)),
+        Some(Command::Suggest(args)) => printing(Lasting::new(stdout), |out| suggest::run(args, out)),
+        Some(Command::Generate(args)) => printing(stdout, |out| generate::run(args, out)),
+        Some(Command::Completions { shell }) => printing(stdout, |out| {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "tollgate", &mut text);
-            out.write_all(&text).map(|()| true).map_err(Failure::from)
-        }
+            out.write_all(&text)?;
+            Ok(failure::DONE)
+        }),
     };
-    match done.and_then(|well| out.flush().map(|()| well).map_err(Failure::from)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        // Whoever reads has seen enough: `tollgate | head`.
-        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
-            // What is left in the buffer has nowhere to go.
-            std::mem::forget(out);
-            ExitCode::SUCCESS
-        }
+    match done {
+        Ok(status) => ExitCode::from(status),
+        // Whoever reads has seen enough: `tollgate generate | head`.
+        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("tollgate: {failure}");
             match failure {
@@ -57,4 +56,14 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+fn printing<W: Write>(
+    out: W,
+    run: impl FnOnce(&mut BufWriter<W>) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    let mut out = BufWriter::new(out);
+    let status = run(&mut out)?;
+    out.flush()?;
+    Ok(status)
 }

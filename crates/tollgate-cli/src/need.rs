@@ -4,6 +4,7 @@
 //! zero in a certain place, then in two, and so on. A client is in the sample from its first request or never, so what is
 //! known of it is complete, and shares of the sample are shares of all.
 
+use crate::input::time::NS_PER_S;
 use crate::ledger::ByHash;
 
 /// Clients that are measured at most.
@@ -20,6 +21,11 @@ pub(crate) struct Rate {
 impl Rate {
     const fn new(count: u64, period_s: u64, unit: &'static str) -> Self {
         Self { count, period_s, unit }
+    }
+
+    /// How long a token takes to come back, rounded up as the engine does.
+    const fn token_ns(self) -> u64 {
+        (self.period_s * NS_PER_S).div_ceil(self.count)
     }
 
     /// How many that is in so many seconds.
@@ -57,31 +63,30 @@ pub(crate) fn rate_text(rate: usize) -> String {
     format!("{}/{}", RATES[rate].count, RATES[rate].unit)
 }
 
-/// One client: how much is missing from its bucket at each rate, and the most that ever was.
+/// One client: how much is missing from its bucket at each rate, as the time until it is whole, and the most tokens that
+/// ever were.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     last_ns: u64,
-    missing: [f32; RATES.len()],
-    most: [f32; RATES.len()],
+    missing_ns: [u64; RATES.len()],
+    most: [u32; RATES.len()],
 }
 
 impl Need {
     fn new(at_ns: u64) -> Self {
-        Self { last_ns: at_ns, missing: [0.0; RATES.len()], most: [0.0; RATES.len()] }
+        Self { last_ns: at_ns, missing_ns: [0; RATES.len()], most: [0; RATES.len()] }
     }
 
     fn add(&mut self, at_ns: u64) {
-        let passed_s = (at_ns - self.last_ns) as f64 / 1e9;
+        let passed_ns = at_ns - self.last_ns;
         self.last_ns = at_ns;
-        for (index, rate) in RATES.iter().enumerate() {
-            let back = passed_s * rate.count as f64 / rate.period_s as f64;
-            #[allow(
-                clippy::cast_possible_truncation,
-                reason = "bursts are far below the 24 bits that are exact"
-            )]
-            let missing = (f64::from(self.missing[index]) - back).max(0.0) as f32 + 1.0;
-            self.missing[index] = missing;
-            self.most[index] = self.most[index].max(missing);
+        for ((rate, missing_ns), most) in RATES.iter().zip(&mut self.missing_ns).zip(&mut self.most) {
+            let token_ns = rate.token_ns();
+            *missing_ns = missing_ns.saturating_sub(passed_ns).saturating_add(token_ns);
+            // A token that is missing in part is missing.
+            if *missing_ns > u64::from(*most).saturating_mul(token_ns) {
+                *most = u32::try_from(missing_ns.div_ceil(token_ns)).unwrap_or(u32::MAX);
+            }
         }
     }
 }
@@ -132,28 +137,33 @@ impl Needs {
     }
 
     /// The burst with which a share of the clients, at least, is never refused at a rate.
-    pub(crate) fn burst(&self, rate: usize, share: f64) -> u64 {
+    pub(crate) fn burst(&self, rate: usize, share_percent: f64) -> u64 {
         let mut most: Vec<_> = self.clients.values().map(|need| need.most[rate]).collect();
         if most.is_empty() {
             return 1;
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place within the list")]
-        let place = ((most.len() as f64 * share).ceil() as usize).clamp(1, most.len()) - 1;
-        let (_, burst, _) = most.select_nth_unstable_by(place, f32::total_cmp);
-        // A little more than what rounding may have lost.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive count")]
-        let burst = (f64::from(*burst) - 1e-3).ceil() as u64;
-        roomy(burst.max(1))
+        let place = rank(most.len(), share_percent) - 1;
+        let (_, burst, _) = most.select_nth_unstable(place);
+        roomy(u64::from(*burst).max(1))
     }
 
     /// The rate and burst that let the least through in so many seconds.
-    pub(crate) fn tightest(&self, share: f64, horizon_s: u64) -> (usize, u64) {
-        let pairs = (0..RATES.len()).map(|rate| (rate, self.burst(rate, share)));
+    pub(crate) fn tightest(&self, share_percent: f64, horizon_s: u64) -> (usize, u64) {
+        let pairs = (0..RATES.len()).map(|rate| (rate, self.burst(rate, share_percent)));
         let pairs = pairs.filter(|&(rate, burst)| is_buildable(rate, burst));
         pairs
             .min_by_key(|&(rate, burst)| burst.saturating_add(RATES[rate].in_seconds(horizon_s)))
-            .unwrap_or((RATES.len() - 1, self.burst(RATES.len() - 1, share)))
+            .unwrap_or((RATES.len() - 1, self.burst(RATES.len() - 1, share_percent)))
     }
+}
+
+/// How many of so many make up a share. What is typed in decimals is meant in decimals: of 1000, 99.9 % are 999.
+fn rank(count: usize, share_percent: f64) -> usize {
+    const WHOLE: u128 = 1_000_000_000;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a hundred per cent")]
+    let billionths = (share_percent * 1e7).round() as u128;
+    let rank = (count as u128 * billionths).div_ceil(WHOLE);
+    usize::try_from(rank).unwrap_or(count).clamp(1, count)
 }
 
 /// Zeros at the end of the middle of a hash: its ends are for the map.
@@ -189,13 +199,13 @@ mod tests {
         (0..10).for_each(|_| needs.add(1 << 20, 0));
         (1..100).for_each(|second| needs.add(1 << 20, second * S));
         let rate = |text: &str| (0..RATES.len()).find(|&rate| rate_text(rate) == text).expect(text);
-        assert_eq!(needs.burst(rate("1/s"), 1.0), 10);
-        assert_eq!(needs.burst(rate("2/s"), 1.0), 10);
+        assert_eq!(needs.burst(rate("1/s"), 100.0), 10);
+        assert_eq!(needs.burst(rate("2/s"), 100.0), 10);
         // At 30 a minute, half of what comes each second stays missing: 10 + 99/2.
-        assert_eq!(needs.burst(rate("30/min"), 1.0), 60);
+        assert_eq!(needs.burst(rate("30/min"), 100.0), 60);
         // In 100 s, a bucket of 93 with 16 more is no more than any other pair: 10 and 100, or 110 and none.
-        assert_eq!(needs.tightest(1.0, 100), (rate("10/min"), 93));
-        assert_eq!(needs.tightest(1.0, 86_400).0, rate("10/h"));
+        assert_eq!(needs.tightest(100.0, 100), (rate("10/min"), 93));
+        assert_eq!(needs.tightest(100.0, 86_400).0, rate("10/h"));
     }
 
     #[test]
@@ -204,8 +214,49 @@ mod tests {
         for client in 0..100_u64 {
             (0..if client == 0 { 500 } else { 5 }).for_each(|_| needs.add(client << 32 | 1 << 20, 0));
         }
-        assert_eq!((needs.burst(0, 0.99), needs.burst(0, 1.0)), (5, 500));
+        assert_eq!((needs.burst(0, 99.0), needs.burst(0, 100.0)), (5, 500));
         assert_eq!(needs.clients(), 100);
+    }
+
+    #[test]
+    fn shares_are_exact() {
+        for count in [1_000, 2_000, 3_000] {
+            assert_eq!(rank(count, 99.9), count - count / 1_000);
+            assert_eq!(rank(count, 99.0), count - count / 100);
+        }
+        for (count, share, expected) in
+            [(999, 99.9, 999), (1_001, 99.9, 1_000), (10_000, 99.99, 9_999), (7, 100.0, 7), (7, 1e-9, 1)]
+        {
+            assert_eq!(rank(count, share), expected, "{count} {share}");
+        }
+    }
+
+    /// The engine agrees: with that burst nobody is refused, and with one less somebody is.
+    #[test]
+    fn no_rounding_refuses_anybody() {
+        let mut random = 1_u64;
+        for (rate, _) in RATES.iter().enumerate() {
+            let (mut needs, mut times, mut at_ns) = (Needs::new(), Vec::new(), 1_000 * S);
+            for _ in 0..90 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                at_ns += (random >> 33) % (2 * RATES[rate].token_ns());
+                times.push(at_ns);
+                needs.add(1 << 20, at_ns);
+            }
+            let burst = needs.clients[&(1 << 20)].most[rate];
+            let refused = |burst: u32| {
+                let (clock, hand) = tollgate::Clock::manual();
+                let policy = format!("{} burst {burst}", rate_text(rate));
+                let gate = tollgate::Gate::with_clock(policy.as_str(), clock).expect("a gate");
+                times.iter().any(|&at_ns| {
+                    hand.set(std::time::Duration::from_nanos(at_ns));
+                    gate.try_acquire().is_denied()
+                })
+            };
+            assert!(!refused(burst), "{} burst {burst}", rate_text(rate));
+            assert!(burst == 1 || refused(burst - 1), "{} burst {burst}", rate_text(rate));
+        }
     }
 
     #[test]
@@ -217,7 +268,7 @@ mod tests {
         }
         assert!(needs.one_in() >= 16 && needs.clients.len() <= 1_000);
         assert!(needs.clients().abs_diff(20_000) < 3_000, "{}", needs.clients());
-        assert!(needs.clients.values().all(|need| need.most[0] == 1.0));
+        assert!(needs.clients.values().all(|need| need.most[0] == 1));
     }
 
     #[test]

@@ -6,16 +6,17 @@
 
 use crate::args::SuggestArgs;
 use crate::contender::{Contender, Unseen};
-use crate::failure::Failure;
+use crate::failure::{DONE, Failure};
 use crate::input::{Keying, Place, Totals};
 use crate::key::{self, Keys};
 use crate::need::{Needs, RATES, rate_text};
 use crate::replay;
 use crate::report::table::{Table, grouped};
 use crate::report::terminal::{paint, printable};
-use crate::report::{Outcome, percent};
+use crate::report::{Outcome, disorder, evictions, formats, percent};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 use tollgate::Policy;
@@ -29,6 +30,8 @@ struct Suggestions {
     inputs: Vec<String>,
     read: Totals,
     horizon_s: u64,
+    /// What makes the numbers doubtful.
+    warnings: Vec<String>,
     keys: Vec<OfKey>,
 }
 
@@ -71,7 +74,7 @@ struct Point {
     bursts: Vec<u64>,
 }
 
-pub(crate) fn run(args: &SuggestArgs, out: &mut impl Write) -> Result<bool, Failure> {
+pub(crate) fn run(args: &SuggestArgs, out: &mut impl Write) -> Result<u8, Failure> {
     for share in &args.shares {
         if !(*share > 0.0 && *share <= 100.0) {
             return Err(Failure::usage(format!(
@@ -81,8 +84,7 @@ pub(crate) fn run(args: &SuggestArgs, out: &mut impl Write) -> Result<bool, Fail
     }
     let named: Vec<_> = replay::places(&args.input)?;
     let inputs = named.iter().map(Place::name).collect();
-    // Read twice, which the standard input cannot be.
-    let mut kept = None;
+    let mut kept = Vec::new();
     let places = named.into_iter().map(|place| twice(place, &mut kept)).collect::<Result<Vec<_>, _>>()?;
 
     let specs = args.keys.iter().map(|key| key::parse(key)).collect::<Result<Vec<_>, _>>()?;
@@ -96,47 +98,68 @@ pub(crate) fn run(args: &SuggestArgs, out: &mut impl Write) -> Result<bool, Fail
         }
     })?;
 
+    if needs.iter().all(|needs| needs.requests() == 0) {
+        return Err(Failure::usage(format!(
+            "no request has any of these keys: {}\nread as {}",
+            args.keys.join(", "),
+            formats(&read).join("\n        ")
+        )));
+    }
+    let mut warnings: Vec<_> = read.is_disordered().then(|| disorder(&read)).into_iter().collect();
     let mut keys = Vec::new();
     for ((text, spec), needs) in args.keys.iter().zip(specs).zip(needs) {
-        let choices: Vec<_> =
-            args.shares.iter().map(|&share| needs.tightest(share / 100.0, args.horizon)).collect();
+        let choices: Vec<_> = args.shares.iter().map(|&share| needs.tightest(share, args.horizon)).collect();
         let curve = (0..RATES.len()).map(|rate| Point {
             rate: rate_text(rate),
-            bursts: args.shares.iter().map(|&share| needs.burst(rate, share / 100.0)).collect(),
+            bursts: args.shares.iter().map(|&share| needs.burst(rate, share)).collect(),
         });
         let curve = curve.collect();
         let (requests, clients, measured_one_in) = (needs.requests(), needs.clients(), needs.one_in());
         drop(needs);
         let suggestions = match requests {
             0 => Vec::new(),
-            _ => try_out(args, &places, text, spec, &choices)?,
+            _ => try_out(args, &places, text, spec, &choices, &mut warnings)?,
         };
         keys.push(OfKey { key: text.clone(), requests, clients, measured_one_in, suggestions, curve });
     }
     let version = env!("CARGO_PKG_VERSION");
-    let suggestions = Suggestions { version, inputs, read, horizon_s: args.horizon, keys };
+    let suggestions = Suggestions { version, inputs, read, horizon_s: args.horizon, warnings, keys };
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &suggestions).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
         write_text(&suggestions, out)?;
     }
-    Ok(true)
+    out.flush()?;
+    Ok(replay::in_order(&suggestions.read).unwrap_or(DONE))
 }
 
-/// A place that can be read again: the standard input is put into a file that goes away with `kept`.
-fn twice(place: Place, kept: &mut Option<NamedTempFile>) -> Result<Place, Failure> {
-    if place != Place::Stdin {
-        return Ok(place);
-    }
-    let failed = |error: io::Error| {
-        Failure::input(format!("cannot keep the standard input in a temporary file: {error}"))
+/// A place that says the same when it is read again: a pipe is put into a file that goes away with `kept`, and of a
+/// file that grows, only what is there now is read.
+fn twice(place: Place, kept: &mut Vec<NamedTempFile>) -> Result<Place, Failure> {
+    let name = place.name();
+    let mut source: Box<dyn Read> = match &place {
+        Place::Stdin => Box::new(io::stdin().lock()),
+        Place::Kept { .. } => return Ok(place),
+        Place::File(path) => {
+            let failed = |error| Failure::file(path, "open", &error);
+            let data = path.metadata().map_err(failed)?;
+            if data.is_file() {
+                return Ok(Place::Kept { name, path: path.clone(), bytes: data.len() });
+            }
+            if data.is_dir() {
+                return Ok(place);
+            }
+            Box::new(File::open(path).map_err(failed)?)
+        }
     };
+    let failed =
+        |error: io::Error| Failure::input(format!("cannot keep `{name}` in a temporary file: {error}"));
     let mut file = NamedTempFile::new().map_err(failed)?;
-    io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
-    let place = Place::File(file.path().to_owned());
-    *kept = Some(file);
-    Ok(place)
+    let bytes = io::copy(&mut source, &mut file).map_err(failed)?;
+    let path = file.path().to_owned();
+    kept.push(file);
+    Ok(Place::Kept { name, path, bytes })
 }
 
 /// Replays the chosen policies side by side.
@@ -146,14 +169,14 @@ fn try_out(
     key: &str,
     spec: tollgate::rules::KeySpec,
     choices: &[(usize, u64)],
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<Suggestion>, Failure> {
     let policies = choices.iter().map(|&(rate, burst)| format!("{} burst {burst}", rate_text(rate)));
     let policies: Vec<_> = policies.collect();
     let mut contenders = Vec::new();
     for text in &policies {
         let policy: Policy = replay::policy(text)?;
-        let contender = Contender::of_policy(&policy, key, args.input.max_keys);
-        contenders.push(contender.map_err(|error| Failure::policy(text, &error))?);
+        contenders.push(replay::contender(&policy, text, key, args.input.max_keys)?);
     }
     let keying: Arc<dyn Keying> = Arc::new(Keys(vec![spec]));
     replay::feed(&args.input, places, &keying, &mut |chunk| {
@@ -161,30 +184,32 @@ fn try_out(
             contender.take(chunk, &mut Unseen);
         }
     })?;
-    let suggestion = |((contender, &share_percent), &(rate, burst)): ((&Contender, &f64), &(usize, u64))| {
-        let outcome = Outcome::new(contender);
-        let touched =
-            outcome.scopes.first().map_or((0, 0), |scope| (scope.clients.touched, scope.clients.seen));
-        let refused = outcome.top().filter(|(_, client)| client.refused > 0).take(NAMED);
-        Suggestion {
-            share_percent,
-            policy: contender.title.clone(),
-            admits_in_horizon: burst.saturating_add(RATES[rate].in_seconds(args.horizon)),
-            refused: outcome.refused,
-            // Of those that have such a key.
-            refused_percent: percent(outcome.refused, outcome.requests - outcome.unkeyed),
-            clients_touched: touched.0,
-            clients_touched_percent: percent(touched.0, touched.1),
-            most_refused: refused
-                .map(|(_, client)| Refused {
-                    key: client.key.clone(),
-                    requests: client.requests,
-                    refused: client.refused,
-                })
-                .collect(),
-        }
-    };
-    Ok(contenders.iter().zip(&args.shares).zip(choices).map(suggestion).collect())
+    let mut suggestion =
+        |((contender, &share_percent), &(rate, burst)): ((&Contender, &f64), &(usize, u64))| {
+            let outcome = Outcome::new(contender);
+            warnings.extend(evictions(&outcome).map(|warning| format!("by {key}: {warning}")));
+            let touched =
+                outcome.scopes.first().map_or((0, 0), |scope| (scope.clients.touched, scope.clients.seen));
+            let refused = outcome.top().filter(|(_, client)| client.refused > 0).take(NAMED);
+            Suggestion {
+                share_percent,
+                policy: contender.title.clone(),
+                admits_in_horizon: burst.saturating_add(RATES[rate].in_seconds(args.horizon)),
+                refused: outcome.refused,
+                // Of those that have such a key.
+                refused_percent: percent(outcome.refused, outcome.requests - outcome.unkeyed),
+                clients_touched: touched.0,
+                clients_touched_percent: percent(touched.0, touched.1),
+                most_refused: refused
+                    .map(|(_, client)| Refused {
+                        key: client.key.clone(),
+                        requests: client.requests,
+                        refused: client.refused,
+                    })
+                    .collect(),
+            }
+        };
+    Ok(contenders.iter().zip(&args.shares).zip(choices).map(&mut suggestion).collect())
 }
 
 fn write_text(suggestions: &Suggestions, out: &mut impl Write) -> io::Result<()> {
@@ -193,6 +218,12 @@ fn write_text(suggestions: &Suggestions, out: &mut impl Write) -> io::Result<()>
         format!("tollgate {}: suggestions for {}", suggestions.version, suggestions.inputs.join(", "));
     writeln!(out, "{}", paint().bold(&title))?;
     writeln!(out, "{} requests read, {} bad lines", grouped(*requests), grouped(*bad))?;
+    for format in formats(&suggestions.read) {
+        writeln!(out, "read as {format}")?;
+    }
+    for warning in &suggestions.warnings {
+        writeln!(out, "{} {warning}", paint().bad("warning:"))?;
+    }
     for of_key in &suggestions.keys {
         if of_key.requests == 0 {
             writeln!(out, "\nby {}: no request has such a key", of_key.key)?;

@@ -1,5 +1,5 @@
 //! The page in a real browser: it renders, in light and dark and on a phone, nothing is logged to the console, and its
-//! numbers are those of the JSON output.
+//! numbers are those of the JSON output and of the terminal. Pictures of it are kept in `target/tmp`.
 //!
 //! Without a Chromium the test is passed over, unless `TOLLGATE_NEED_CHROMIUM` is set.
 
@@ -10,33 +10,90 @@ mod common;
 use common::{generated, path, text, tollgate};
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 const PHONE_PX: u64 = 390;
 
-/// What a browser makes of a file: the page after loading, and what it logged.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One browser at a time: several would wait for each other.
+static BROWSER: Mutex<()> = Mutex::new(());
+
+/// What a browser makes of a file: the page after loading, and what it logged. Nothing if there is no browser.
 fn browsed(file: &Path, arguments: &[&str]) -> Option<(String, String)> {
-    let profile = tempfile::tempdir().unwrap();
+    let _alone = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
     for name in NAMES {
-        let output = Command::new(name)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .args(["--enable-logging=stderr", "--v=0", "--virtual-time-budget=4000", "--dump-dom"])
-            .arg(format!("--user-data-dir={}", path(profile.path())))
-            .args(arguments)
-            .arg(format!("file://{}", path(file)))
-            .stdin(Stdio::null())
-            .output();
-        if let Ok(output) = output {
-            let words = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            return Some((words(output.stdout), words(output.stderr)));
+        if Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()) {
+            // On a busy machine a browser may hang for once.
+            let seen = launched(name, file, arguments).or_else(|_| launched(name, file, arguments));
+            return Some(seen.unwrap_or_else(|why| panic!("{name}: {why}")));
         }
     }
     assert!(std::env::var_os("TOLLGATE_NEED_CHROMIUM").is_none(), "no Chromium found");
     println!("skipped: no Chromium found");
     None
+}
+
+fn launched(name: &str, file: &Path, arguments: &[&str]) -> Result<(String, String), String> {
+    let profile = tempfile::tempdir().unwrap();
+    let mut child = Command::new(name)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=4000"])
+        .arg(format!("--user-data-dir={}", path(profile.path())))
+        .args(arguments)
+        .arg(format!("file://{}", path(file)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let until = Instant::now() + PATIENCE;
+    let (out, log) = (read_aside(child.stdout.take().unwrap()), read_aside(child.stderr.take().unwrap()));
+    let read = [out, log].map(|words| words.recv_timeout(until.saturating_duration_since(Instant::now())));
+    let [Ok(out), Ok(log)] = read else {
+        child.kill().map_err(|error| error.to_string())?;
+        child.wait().map_err(|error| error.to_string())?;
+        return Err(format!("not done after {} s", PATIENCE.as_secs()));
+    };
+    let status = child.wait().map_err(|error| error.to_string())?;
+    if status.success() { Ok((out, log)) } else { Err(format!("{status}\n{log}")) }
+}
+
+/// Reads to the end on a thread of its own.
+fn read_aside(mut from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until an error is all there is.
+        let _ = from.read_to_end(&mut bytes);
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
+}
+
+/// The page after loading, and what was logged.
+fn dumped(file: &Path, arguments: &[&str]) -> Option<(String, String)> {
+    browsed(file, &[&["--dump-dom"], arguments].concat())
+}
+
+/// Keeps a picture of a page among the files of the build.
+fn pictured(file: &Path, name: &str, size: &str, arguments: &[&str]) {
+    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_file(&picture);
+    let (kept, window) = (format!("--screenshot={}", path(&picture)), format!("--window-size={size}"));
+    browsed(file, &[&[kept.as_str(), &window, "--hide-scrollbars"], arguments].concat()).unwrap();
+    let bytes = fs::read(&picture).unwrap();
+    // An empty page would be a few thousand bytes.
+    assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 30_000, "{} bytes", bytes.len());
+    println!("a picture of the page: {}", picture.display());
 }
 
 /// Looks at the page from inside, and tells the page around it.
@@ -70,7 +127,7 @@ fn look(directory: &Path, page: &str, width_px: u64, arguments: &[&str]) -> Opti
          <iframe src=look.html style='width:{width_px}px;height:900px;border:0'></iframe>"
     );
     fs::write(&around, frame).unwrap();
-    let (dom, log) = browsed(&around, arguments)?;
+    let (dom, log) = dumped(&around, arguments)?;
     let seen = dom.split("<pre id=\"seen\">").nth(1).and_then(|rest| rest.split("</pre>").next());
     let seen = seen.unwrap_or_else(|| panic!("{dom}\n{log}"));
     let seen = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
@@ -111,12 +168,12 @@ fn the_page_renders_and_its_numbers_are_right() {
         "needs nothing else"
     );
 
-    let Some((_, log)) = browsed(&page_file, &[]) else { return };
+    let Some((_, log)) = dumped(&page_file, &[]) else { return };
     assert!(!log.contains("CONSOLE"), "{log}");
     // The same look would have seen it.
     let noisy = directory.path().join("noisy.html");
     fs::write(&noisy, "<script>undefined.x</script>").unwrap();
-    assert!(browsed(&noisy, &[]).unwrap().1.contains("CONSOLE"));
+    assert!(dumped(&noisy, &[]).unwrap().1.contains("CONSOLE"));
 
     let light = look(directory.path(), &page, 1_100, &["--blink-settings=preferredColorScheme=1"]).unwrap();
     let dark = look(directory.path(), &page, PHONE_PX, &["--blink-settings=preferredColorScheme=0"]).unwrap();
@@ -140,7 +197,7 @@ fn the_page_renders_and_its_numbers_are_right() {
                 assert_eq!(text(&format!("p{index}-{number}")), outcome[number].to_string());
             }
             assert_eq!(
-                text(&format!("p{index}-touched")),
+                text(&format!("p{index}-touched0")),
                 outcome["scopes"][0]["clients"]["touched"].to_string()
             );
             for (number, rule) in outcome["rules"].as_array().unwrap().iter().enumerate() {
@@ -163,6 +220,55 @@ fn the_page_renders_and_its_numbers_are_right() {
     }
 }
 
+/// The rows of a table on the terminal, from the line that begins with `heading` to the next empty one.
+fn rows(shown: &str, heading: &str) -> Vec<Vec<String>> {
+    let table = shown.lines().skip_while(|line| !line.trim_start().starts_with(heading)).skip(1);
+    let cells = |line: &str| {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    table.take_while(|line| !line.is_empty()).map(cells).collect()
+}
+
+/// One policy, whose account on the terminal is a full one: row by row the same as on the page.
+#[test]
+fn the_terminal_says_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = generated(directory.path(), "traffic.log", 20_000);
+    let page_file = directory.path().join("page.html");
+    let policy = "1/s burst 3 named rate; sliding 20/min named minute; log 15/2min named slow";
+    let shown = text(&["replay", path(&log), "-p", policy, "--html", path(&page_file)]);
+    let Some((_, log)) = dumped(&page_file, &[]) else { return };
+    assert!(!log.contains("CONSOLE"), "{log}");
+    let page = fs::read_to_string(&page_file).unwrap();
+    let seen = look(directory.path(), &page, 1_100, &[]).unwrap();
+    let on_page = |id: &str| digits(seen["text"][id].as_str().unwrap_or_else(|| panic!("{id} is not there")));
+
+    for word in ["admitted", "refused"] {
+        let line = shown.lines().find(|line| line.starts_with(word)).unwrap();
+        let number = line[word.len()..].trim().split("  ").next().unwrap();
+        assert_eq!(digits(number), on_page(&format!("p0-{word}")), "{line}");
+    }
+    let clients = shown.lines().find(|line| line.starts_with("clients: ")).unwrap();
+    let touched = clients.split(" seen, ").nth(1).unwrap().split(" refused").next().unwrap();
+    assert_eq!(digits(touched), on_page("p0-touched0"));
+
+    let rules = rows(&shown, "by rule");
+    assert_eq!(rules.len(), 3, "{shown}");
+    for (number, rule) in rules.iter().enumerate() {
+        assert_eq!(digits(&rule[1]), on_page(&format!("p0-rule{number}")), "{rule:?}");
+    }
+    let top = rows(&shown, "most refused");
+    assert!(top.len() >= 10, "{shown}");
+    for (row, client) in top.iter().zip(seen["clients"].as_array().unwrap()) {
+        assert_eq!(row[0], client[0].as_str().unwrap());
+        for cell in 1..4 {
+            assert_eq!(digits(&row[cell]), digits(client[cell].as_str().unwrap()), "{row:?}");
+        }
+    }
+    pictured(&page_file, "page-light.png", "1100,2200", &["--blink-settings=preferredColorScheme=1"]);
+    pictured(&page_file, "page-dark.png", "500,2600", &["--blink-settings=preferredColorScheme=0"]);
+}
+
 #[test]
 fn the_page_of_the_demonstration_renders() {
     let directory = tempfile::tempdir().unwrap();
@@ -174,7 +280,7 @@ fn the_page_of_the_demonstration_renders() {
         (&check["over_bound"], &check["undue"], &check["not_tight"]),
         (&0.into(), &0.into(), &0.into())
     );
-    let Some((_, log)) = browsed(&page_file, &[]) else { return };
+    let Some((_, log)) = dumped(&page_file, &[]) else { return };
     assert!(!log.contains("CONSOLE"), "{log}");
     let page = fs::read_to_string(&page_file).unwrap();
     let seen = look(directory.path(), &page, PHONE_PX, &[]).unwrap();
@@ -184,4 +290,10 @@ fn the_page_of_the_demonstration_renders() {
     );
     assert!(seen["flat"] == 0 && seen["drawn"].as_u64().unwrap() > 50);
     assert!(seen["scroll"].as_u64() <= Some(PHONE_PX));
+    // A client of one rule may be a client of the other: each says how many it has.
+    for (number, scope) in report["policies"][0]["scopes"].as_array().unwrap().iter().enumerate() {
+        let touched = digits(seen["text"][format!("p0-touched{number}")].as_str().unwrap());
+        assert_eq!(touched, scope["clients"]["touched"].to_string());
+    }
+    pictured(&page_file, "page-demonstration.png", "1100,3000", &[]);
 }

@@ -5,11 +5,12 @@
 mod common;
 
 use common::{
-    Bound, Oracle, Request, access_log, generated, json, path, requests, text, tollgate_with_input,
+    Bound, Oracle, Request, access_log, generated, json, path, requests, text, tollgate, tollgate_with_input,
 };
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Policies whose tokens take a whole number of nanoseconds, and the same in the oracle's words.
 fn policies() -> Vec<(&'static str, Vec<Bound>)> {
@@ -202,10 +203,124 @@ fn logs_are_merged_and_put_in_order() {
         assert!((merged - whole).abs() <= 8, "{merged} {whole}");
     }
 
-    // Without a window, a late line is decided at the time of the one before it.
-    let report = json(&["replay", path(&parts[0]), "--policy", POLICY, "--reorder", "0"]);
+    // Without a window, a late line is decided at the time of the one before it; and it is said that this is wrong.
+    let report = disordered(&["replay", path(&parts[0]), "--policy", POLICY, "--reorder", "0"]);
     assert_eq!(report["read"]["too_late"], report["read"]["out_of_order"]);
     assert!(report["read"]["latest_by_ns"].as_u64().unwrap() > 0);
+}
+
+/// The JSON of a run whose input is not in order, which its status, its words and the JSON say.
+fn disordered(arguments: &[&str]) -> Value {
+    let output = tollgate(&[arguments, &["--json"]].concat());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.contains("not in order") && message.contains("--reorder"), "{message}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["warnings"][0].as_str().unwrap().contains("not in order"), "{}", report["warnings"]);
+    report
+}
+
+#[test]
+fn a_log_with_the_newest_line_first_is_read_whole_and_complained_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = generated(directory.path(), "traffic.log", 4_000);
+    let right = gist(json(&["replay", path(&log), "--policy", POLICY]));
+    let lines = fs::read_to_string(&log).unwrap();
+    let turned: Vec<_> = lines.lines().rev().collect();
+    fs::write(&log, turned.join("\n")).unwrap();
+    let report = disordered(&["replay", path(&log), "--policy", POLICY]);
+    assert_eq!((&report["read"]["bad"], &report["read"]["requests"]), (&0.into(), &4_000.into()));
+    let report = disordered(&["suggest", path(&log), "--key", "ip"]);
+    assert_eq!(report["read"]["requests"], 4_000);
+    let shown = tollgate(&["replay", path(&log), "--policy", POLICY]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("\nwarning      the input is not in order"));
+    // Enough room to sort it in.
+    let report = json(&["replay", path(&log), "--policy", POLICY, "--reorder", "86400"]);
+    assert_eq!(report["warnings"], serde_json::json!([]));
+    assert_eq!(gist(report)[1], right[1]);
+}
+
+#[test]
+fn lines_from_the_future_do_not_hold_their_log_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = generated(directory.path(), "whole.log", 6_000);
+    let text = fs::read_to_string(&log).unwrap();
+    let parts = [0, 1].map(|part| {
+        let file = directory.path().join(format!("part{part}.log"));
+        let mine: Vec<_> = text.lines().skip(part).step_by(2).collect();
+        fs::write(&file, mine.join("\n")).unwrap();
+        file
+    });
+    let merged = |a: &Path, b: &Path| json(&["replay", path(a), path(b), "--policy", POLICY]);
+    let right = merged(&parts[0], &parts[1]);
+    let mut lines: Vec<_> = fs::read_to_string(&parts[0]).unwrap().lines().map(str::to_owned).collect();
+    for at in 100..110 {
+        lines.insert(at, lines[at].replace("2026", "2027"));
+    }
+    fs::write(&parts[0], lines.join("\n")).unwrap();
+    let report = merged(&parts[0], &parts[1]);
+    assert_eq!((&report["read"]["bad"], &report["read"]["too_late"]), (&10.into(), &0.into()));
+    assert_eq!(gist(report), gist(right));
+}
+
+#[test]
+fn a_packed_log_that_ends_early_is_read_as_far_as_it_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, whole) =
+        (generated(directory.path(), "a.log.gz", 4_000), generated(directory.path(), "b.log", 4_000));
+    let bytes = fs::read(&log).unwrap();
+    fs::write(&log, &bytes[..bytes.len() / 2]).unwrap();
+    let report = json(&["replay", path(&log), path(&whole), "--policy", POLICY]);
+    let read = &report["read"];
+    let bad = &read["bad_examples"][0];
+    assert_eq!((&read["bad"], &bad["cause"]), (&1.into(), &"the packed data ends early".into()));
+    let requests = read["requests"].as_u64().unwrap();
+    assert!((5_000..8_000).contains(&requests) && read["lines"] == requests + 1, "{requests}");
+    assert_eq!(bad["line"], requests - 4_000 + 1);
+}
+
+/// How a log was read, what its times are worth and what was not limited is said.
+#[test]
+fn what_was_read_and_what_had_no_key_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, exact) =
+        (generated(directory.path(), "a.log", 2_000), generated(directory.path(), "b.jsonl", 2_000));
+    let page = directory.path().join("page.html");
+    let both = ["-p", "1/s", "-p", "2/s", "--key", "user", "--html", path(&page)];
+    let shown = text(&[&["replay", path(&log)], &both[..]].concat());
+    assert!(shown.contains("read as      common or combined log format"), "{shown}");
+    assert!(shown.contains("Times are whole seconds") && shown.contains("no such key"), "{shown}");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("Times are whole seconds") && html.contains("of the admitted have no such key"));
+
+    let report = json(&["replay", path(&exact), "-p", "1/s", "--key", "user"]);
+    assert_eq!(report["read"]["whole_seconds"], false);
+    let fields = &report["read"]["formats"][0]["fields"];
+    assert_eq!((&fields["time"], &fields["user"]), (&"time".into(), &"user".into()));
+    let unkeyed = report["policies"][0]["unkeyed"].as_u64().unwrap();
+    let with_user = fs::read_to_string(&exact).unwrap().matches("\"user\":\"\"").count() as u64;
+    assert_eq!(unkeyed, with_user);
+}
+
+#[test]
+fn a_table_that_was_full_is_said_wherever_its_numbers_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = generated(directory.path(), "traffic.log", 4_000);
+    let page = directory.path().join("page.html");
+    let small = ["-p", "2/min", "--max-keys", "20", "--html", path(&page)];
+    for more in [&[][..], &["-p", "3/min"]] {
+        let shown = text(&[&["replay", path(&log)], &small[..], more].concat());
+        assert!(shown.contains("refusals of `2/min` are understated"), "{shown}");
+        assert!(shown.contains("--max-keys"), "{shown}");
+        let html = fs::read_to_string(&page).unwrap();
+        assert!(html.contains("Warning:") && html.contains("understated"));
+    }
+    let shown = text(&["suggest", path(&log), "--key", "ip", "--share", "90", "--max-keys", "20"]);
+    assert!(shown.contains("warning: by ip: refusals of") && shown.contains("--max-keys"), "{shown}");
+    let rules = directory.path().join("rules.toml");
+    fs::write(&rules, "[[rule]]\nname = 'all'\nlimit = '2/min'\nmax_keys = 20\n").unwrap();
+    let report = json(&["replay", path(&log), "--rules", path(&rules)]);
+    assert!(report["warnings"][0].as_str().unwrap().contains("`max_keys` in rule `all`"), "{report}");
 }
 
 #[test]
@@ -275,4 +390,12 @@ fn suggestions_leave_their_share_alone() {
     let output = tollgate_with_input(&piped, File::open(&log).unwrap().into());
     let from_input: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(from_input["keys"], report["keys"]);
+
+    // Nor can a pipe that has a name.
+    piped[1] = "/dev/stdin";
+    let mut cat = Command::new("cat").arg(&log).stdout(Stdio::piped()).spawn().unwrap();
+    let output = tollgate_with_input(&piped, cat.stdout.take().unwrap().into());
+    assert!(cat.wait().unwrap().success());
+    let from_pipe: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&from_pipe["keys"], &from_pipe["inputs"][0]), (&report["keys"], &"/dev/stdin".into()));
 }

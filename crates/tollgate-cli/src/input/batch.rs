@@ -1,11 +1,14 @@
 //! Requests on their way from a reader to the engine, many at a time: when, and under which keys.
 
 use super::record::Record;
+use super::source::FormatSeen;
+use super::time::NS_PER_S;
 use ahash::RandomState;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// The longest part of a key that is shown; all of it is hashed.
-const LABEL_BYTES_MAX: usize = 200;
+const LABEL_BYTES_MAX: u8 = 200;
 
 /// Fixed, so that a run can be repeated.
 static HASHER: LazyLock<RandomState> = LazyLock::new(|| RandomState::with_seeds(11, 13, 17, 19));
@@ -24,8 +27,19 @@ pub(crate) struct Entry {
 pub(crate) struct Touch {
     pub(crate) hash: u64,
     label: u32,
-    len: u16,
+    len: u8,
+    /// Whether the request lacks the key and shares the budget of all that do.
+    pub(crate) is_shared: bool,
     pub(crate) scope: u16,
+}
+
+/// What came of looking for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    Key,
+    /// None of its own: what stands there is for all that have none.
+    Shared,
 }
 
 impl std::hash::Hash for Touch {
@@ -51,6 +65,10 @@ pub(crate) struct Seen {
     pub(crate) blank: u64,
     pub(crate) bad: u64,
     pub(crate) examples: Vec<BadLine>,
+    /// Whether a time is more exact than to the second.
+    pub(crate) has_fractions: bool,
+    /// Told once, at the end of a log.
+    pub(crate) format: Option<FormatSeen>,
 }
 
 #[derive(Debug, Default)]
@@ -71,18 +89,19 @@ pub(crate) struct Touches<'a>(&'a mut Batch);
 
 impl Touches<'_> {
     /// Adds a key of a scope: `write` appends its text, or says that there is none.
-    pub(crate) fn add(&mut self, scope: u16, write: impl FnOnce(&mut Vec<u8>) -> bool) {
+    pub(crate) fn add(&mut self, scope: u16, write: impl FnOnce(&mut Vec<u8>) -> Found) {
         let text = &mut self.0.text;
         let start = text.len();
-        if !write(text) {
+        let found = write(text);
+        if found == Found::Nothing {
             text.truncate(start);
             return;
         }
         let hash = HASHER.hash_one(&text[start..]);
-        text.truncate(start + LABEL_BYTES_MAX);
-        let len = u16::try_from(text.len() - start).unwrap_or(u16::MAX);
+        text.truncate(start + usize::from(LABEL_BYTES_MAX));
+        let len = u8::try_from(text.len() - start).unwrap_or(LABEL_BYTES_MAX);
         let label = u32::try_from(start).unwrap_or(u32::MAX);
-        self.0.touches.push(Touch { hash, label, len, scope });
+        self.0.touches.push(Touch { hash, label, len, is_shared: found == Found::Shared, scope });
     }
 }
 
@@ -97,6 +116,7 @@ impl Batch {
     pub(crate) fn push(&mut self, record: &Record<'_>, keying: &dyn Keying) {
         let first = self.touches.len();
         keying.touch(record, &mut Touches(self));
+        self.seen.has_fractions |= record.at_ns % NS_PER_S != 0;
         self.close(record.at_ns, first);
     }
 
@@ -106,11 +126,14 @@ impl Batch {
         self.entries.push(Entry { at_ns, first: u32::try_from(first).unwrap_or(u32::MAX), count });
     }
 
-    /// Takes the newest request back.
-    pub(crate) fn pop(&mut self) {
-        if let Some(entry) = self.entries.pop() {
-            self.touches.truncate(entry.first as usize);
-        }
+    /// Takes requests back.
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
+        let from = |entries: &[Entry], at: usize, end: u32| entries.get(at).map_or(end, |entry| entry.first);
+        let end = u32::try_from(self.touches.len()).unwrap_or(u32::MAX);
+        let (first, next) = (from(&self.entries, range.start, end), from(&self.entries, range.end, end));
+        self.touches.drain(first as usize..next as usize);
+        self.entries[range.end..].iter_mut().for_each(|entry| entry.first -= next - first);
+        self.entries.drain(range);
     }
 
     /// Copies a request of another batch, at a time of its own.

@@ -1,10 +1,12 @@
-//! The common log format and the combined one: `HOST - USER [TIME] "METHOD PATH PROTOCOL" STATUS SIZE …`.
+//! The common log format and the combined one: `HOST - USER [TIME] "METHOD PATH PROTOCOL" STATUS SIZE …`, with or
+//! without a virtual host before it.
 //!
 //! Only what comes before the closing quote of the request is read, and nothing is copied.
 
 use super::record::Record;
 use super::time;
 use memchr::memchr;
+use std::net::IpAddr;
 
 /// Reads one line; the error says what is wrong with it.
 pub(crate) fn parse(line: &[u8]) -> Result<Record<'_>, &'static str> {
@@ -14,7 +16,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Record<'_>, &'static str> {
         return Err("the line begins with a space");
     }
     let open = memchr(b'[', rest).ok_or("no `[` before the time")?;
-    let user = user(&rest[..open])?;
+    let (ip, user) = client(ip, &rest[..open])?;
     let rest = &rest[open + 1..];
     let close = memchr(b']', rest).ok_or("no `]` after the time")?;
     let at_ns = time::parse_clf(&rest[..close]).ok_or("the time is not like `17/May/2015:10:05:03 +0000`")?;
@@ -32,17 +34,31 @@ pub(crate) fn parse(line: &[u8]) -> Result<Record<'_>, &'static str> {
     Ok(Record { at_ns, ip, user, method, path, key: b"" })
 }
 
-/// The last word of ` - USER `; `-` is nobody. A user may have spaces in it.
-fn user(between: &[u8]) -> Result<&[u8], &'static str> {
+/// The address and the user, from the line's first word and what stands between it and the time: ` - USER `, or
+/// ` HOST - USER ` after a virtual host. `-` is nobody. A user may have spaces in it.
+fn client<'a>(first: &'a [u8], between: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), &'static str> {
     if between == b" - - " {
-        return Ok(b"");
+        return Ok((first, b""));
     }
-    let words = between.trim_ascii();
-    let space = memchr(b' ', words).ok_or("no user between host and time")?;
-    match words[space + 1..].trim_ascii() {
-        b"-" | b"\"\"" => Ok(b""),
-        user => Ok(user),
+    let split = |words: &'a [u8]| {
+        let words = words.trim_ascii();
+        let space = memchr(b' ', words).ok_or("no user between host and time")?;
+        Ok((&words[..space], words[space + 1..].trim_ascii()))
+    };
+    let (second, rest) = split(between)?;
+    let (ip, user) = if second != b"-" && is_address(second) && !is_address(first) {
+        (second, split(rest)?.1)
+    } else {
+        (first, rest)
+    };
+    match user {
+        b"-" | b"\"\"" => Ok((ip, b"")),
+        user => Ok((ip, user)),
     }
+}
+
+fn is_address(word: &[u8]) -> bool {
+    std::str::from_utf8(word).is_ok_and(|word| word.parse::<IpAddr>().is_ok())
 }
 
 /// Where the quoted text ends; a backslash takes the next character with it.
@@ -89,6 +105,25 @@ mod tests {
             let request = common.replace("GET /a?b=c HTTP/1.1", odd);
             assert_eq!(parsed(&request), Ok(Record { method: b"", path: b"", ..record }));
         }
+    }
+
+    #[test]
+    fn a_virtual_host_is_no_client() {
+        let tail = r#"[17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12"#;
+        for (head, ip, user) in [
+            ("www.x.example:80 203.0.113.7 - -", "203.0.113.7", ""),
+            ("www.x.example 2001:db8::1 - alice", "2001:db8::1", "alice"),
+            ("192.0.2.1:443 203.0.113.7 - al ice", "203.0.113.7", "al ice"),
+            // One address is the client's.
+            ("203.0.113.7 198.51.100.1 alice", "203.0.113.7", "alice"),
+            ("client.example ident alice", "client.example", "alice"),
+            ("client.example - 203.0.113.7", "client.example", "203.0.113.7"),
+        ] {
+            let line = format!("{head} {tail}");
+            let record = parsed(&line).expect(head);
+            assert_eq!((record.ip, record.user), (ip.as_bytes(), user.as_bytes()), "{head}");
+        }
+        assert!(parsed(&format!("x 203.0.113.7 - {tail}")).is_err());
     }
 
     #[test]

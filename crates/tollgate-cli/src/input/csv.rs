@@ -1,5 +1,6 @@
 //! CSV with a time and a key: columns by the names in the first line, or time and key first if it has none.
 
+use super::excerpt::beginning;
 use super::record::{Field, FieldNames, Record};
 use super::time;
 
@@ -12,6 +13,8 @@ pub(crate) struct CsvLines {
     separator: u8,
     /// The column of each field.
     columns: [Option<usize>; 6],
+    /// What they are called.
+    names: Vec<(Field, String)>,
     cells: Cells,
 }
 
@@ -60,6 +63,7 @@ impl CsvLines {
             return Err("there is only one column: a time and a key are needed".to_owned());
         }
         let mut columns = [None; 6];
+        let mut found = Vec::new();
         let is_heading = cells.get(0).and_then(time::parse_any).is_none();
         if is_heading {
             let mut ranks = [u8::MAX; 6];
@@ -70,17 +74,38 @@ impl CsvLines {
                     (ranks[field as usize], columns[field as usize]) = (rank, Some(index));
                 }
             }
+            if let Some(field) = names.chosen().iter().find(|&&field| columns[field as usize].is_none()) {
+                let wanted: Vec<_> = names.of(*field).collect();
+                return Err(format!(
+                    "no column of the first line is called `{}`, as `--field {}=…` says",
+                    wanted.join("` or `"),
+                    field.name()
+                ));
+            }
             if columns[Field::Time as usize].is_none() {
                 return Err(
                     "no column of the first line is a time: name it with `--field time=COLUMN`".to_owned()
                 );
             }
+            for field in Field::ALL {
+                let name = columns[field as usize].and_then(|column| cells.get(column));
+                found.extend(name.map(|name| (field, beginning(name))));
+            }
         } else {
-            columns[Field::Time as usize] = Some(0);
-            columns[Field::Ip as usize] = Some(1);
-            columns[Field::Key as usize] = Some(1);
+            if !names.chosen().is_empty() {
+                return Err("the first line is no heading: `--field` has no names to go by".to_owned());
+            }
+            for (field, column) in [(Field::Time, 0), (Field::Ip, 1), (Field::Key, 1)] {
+                columns[field as usize] = Some(column);
+                found.push((field, format!("column {}", column + 1)));
+            }
         }
-        Ok((Self { separator, columns, cells }, is_heading))
+        Ok((Self { separator, columns, names: found, cells }, is_heading))
+    }
+
+    /// Which columns are read, and what they are called.
+    pub(crate) fn found(&self) -> &[(Field, String)] {
+        &self.names
     }
 
     pub(crate) fn parse(&mut self, line: &[u8]) -> Result<Record<'_>, String> {
@@ -116,7 +141,11 @@ mod tests {
         assert_eq!((record.path, record.ip), (&b"/a,\"b\""[..], &b"203.0.113.7"[..]));
 
         let (mut csv, _) = lines("when;who", &["time=when", "key=who"]).expect("given");
-        assert_eq!(csv.parse(b"5;bob").expect("line").key, b"bob");
+        assert_eq!(csv.parse(b"1431857103;bob").expect("line").key, b"bob");
+
+        let (mut csv, _) = lines("time,client.ip", &["ip=client.ip"]).expect("a dot");
+        assert_eq!(csv.parse(b"1431857103,::1").expect("line").ip, b"::1");
+        assert_eq!(csv.found()[1], (Field::Ip, "client.ip".to_owned()));
     }
 
     #[test]
@@ -134,6 +163,9 @@ mod tests {
     fn says_what_is_wrong() {
         assert!(lines("one", &[]).expect_err("one column").contains("only one column"));
         assert!(lines("a,b", &[]).expect_err("no time").contains("--field time=COLUMN"));
+        let missing = lines("time,ip", &["user=name"]).expect_err("no such column");
+        assert!(missing.contains("called `name`") && missing.contains("`--field user=…`"), "{missing}");
+        assert!(lines("1431857103,x", &["key=k"]).expect_err("no heading").contains("no heading"));
         let (mut csv, _) = lines("key,time", &[]).expect("heading");
         assert!(csv.parse(b"x").expect_err("short").contains("ends before"));
         assert!(csv.parse(b"x,soon").expect_err("no time").contains("`soon` is no time"));

@@ -22,6 +22,8 @@ pub(crate) struct JsonLines {
 struct Values {
     text: [Vec<u8>; 6],
     rank: [Option<u8>; 6],
+    /// For each field a bit for each of its names that was found in any line.
+    found: [u64; 6],
 }
 
 impl Values {
@@ -40,6 +42,16 @@ impl JsonLines {
         Self { names, values: Values::default() }
     }
 
+    /// The fields that were found so far, and under which names.
+    pub(crate) fn found(&self) -> Vec<(Field, String)> {
+        let names = |field: Field| {
+            let found = self.values.found[field as usize];
+            let names = self.names.of(field).zip(0..).filter(move |&(_, place)| found & 1 << place != 0);
+            names.map(move |(name, _)| (field, name.to_owned()))
+        };
+        Field::ALL.into_iter().flat_map(names).collect()
+    }
+
     pub(crate) fn parse(&mut self, line: &[u8]) -> Result<Record<'_>, String> {
         self.values.rank = [None; 6];
         self.values.text.iter_mut().for_each(Vec::clear);
@@ -49,7 +61,10 @@ impl JsonLines {
             .deserialize(&mut json)
             .and_then(|()| json.end())
             .map_err(|error| format!("not JSON: {}", beginning(error.to_string().as_bytes())))?;
-        let [time, ip, user, method, path, key] = &self.values.text;
+        let Values { rank, found, text } = &mut self.values;
+        let places = rank.iter().zip(found);
+        places.for_each(|(rank, found)| *found |= rank.map_or(0, |rank| 1 << (rank / 2)));
+        let [time, ip, user, method, path, key] = text;
         if time.is_empty() {
             return Err("no field for the time: name it with `--field time=NAME`".to_owned());
         }
@@ -84,16 +99,13 @@ impl<'de> Visitor<'de> for Object<'_> {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(Name(name)) = map.next_key_seed(NameSeed)? {
             let (ends, within) = self.names.step(self.within, self.depth, &name);
-            match ends {
-                Some(field) => map.next_value_seed(Scalar { field, values: self.values })?,
-                None if within == 0 || self.depth == DEPTH_MAX => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                None => {
-                    let (names, depth) = (self.names, self.depth + 1);
-                    map.next_value_seed(Inner(Object { names, values: self.values, within, depth }))?;
-                }
+            let within = if self.depth == DEPTH_MAX { 0 } else { within };
+            if ends.is_none() && within == 0 {
+                map.next_value::<IgnoredAny>()?;
+                continue;
             }
+            let inner = Object { names: self.names, values: self.values, within, depth: self.depth + 1 };
+            map.next_value_seed(Value { field: ends, inner })?;
         }
         Ok(())
     }
@@ -124,45 +136,29 @@ impl<'de> DeserializeSeed<'de> for NameSeed {
     }
 }
 
-/// A value that should be an object, and is passed over if it is anything else.
-struct Inner<'a>(Object<'a>);
-
-impl<'de> DeserializeSeed<'de> for Inner<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(Anything::Object(self.0))
-    }
+/// A value that may be a field, as a string, a number or a truth, and may be an object that leads to others.
+struct Value<'a> {
+    field: Option<(Field, u8)>,
+    inner: Object<'a>,
 }
 
-/// A value that is kept as text: a string, a number or a truth. Nothing else counts.
-struct Scalar<'a> {
-    field: (Field, u8),
-    values: &'a mut Values,
-}
-
-impl<'de> DeserializeSeed<'de> for Scalar<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(Anything::Scalar(self))
-    }
-}
-
-enum Anything<'a> {
-    Object(Object<'a>),
-    Scalar(Scalar<'a>),
-}
-
-impl Anything<'_> {
+impl Value<'_> {
     fn take(self, text: &[u8]) {
-        if let Self::Scalar(Scalar { field, values }) = self {
-            values.put(field, text);
+        if let Some(field) = self.field {
+            self.inner.values.put(field, text);
         }
     }
 }
 
-impl<'de> Visitor<'de> for Anything<'_> {
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -198,14 +194,8 @@ impl<'de> Visitor<'de> for Anything<'_> {
         Ok(())
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        match self {
-            Self::Object(object) => object.visit_map(map),
-            Self::Scalar(_) => {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(())
-            }
-        }
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<(), M::Error> {
+        self.inner.visit_map(map)
     }
 
     fn visit_seq<S: serde::de::SeqAccess<'de>>(self, mut seq: S) -> Result<(), S::Error> {
@@ -241,11 +231,37 @@ mod tests {
 
     #[test]
     fn the_likelier_name_wins_in_any_order() {
-        for line in
-            [r#"{"time":5,"host":"srv1","ip":"1.1.1.1"}"#, r#"{"ip":"1.1.1.1","host":"srv1","time":5}"#]
-        {
+        for line in [
+            r#"{"time":1431857103,"client":"x","ip":"1.1.1.1"}"#,
+            r#"{"ip":"1.1.1.1","client":"x","ts":1431857103}"#,
+        ] {
             assert_eq!(lines(&[]).parse(line.as_bytes()).expect(line).ip, b"1.1.1.1");
         }
+    }
+
+    #[test]
+    fn a_dot_in_a_name_may_be_part_of_it_or_lead_into_an_object() {
+        let mut dotted = lines(&["ip=client.ip", "key=user.team.id", "time=@t"]);
+        for (line, ip, key) in [
+            (r#"{"@t":1431857103,"client.ip":"1.1.1.1"}"#, "1.1.1.1", ""),
+            (r#"{"@t":1431857103,"client":{"ip":"2.2.2.2"},"client.ip":"1.1.1.1"}"#, "1.1.1.1", ""),
+            (r#"{"@t":1431857103,"client":{"ip":"2.2.2.2","x":{}}}"#, "2.2.2.2", ""),
+            (r#"{"@t":1431857103,"user":{"team.id":7}}"#, "", "7"),
+            // `user` is a usual name of a field, too.
+            (r#"{"@t":1431857103,"user":{"team":{"id":8,"no":1}}}"#, "", "8"),
+        ] {
+            let record = dotted.parse(line.as_bytes()).expect(line);
+            assert_eq!((record.ip, record.key), (ip.as_bytes(), key.as_bytes()), "{line}");
+        }
+        let found: Vec<_> = dotted.found().into_iter().map(|(_, name)| name).collect();
+        assert_eq!(found, ["@t", "client.ip", "user.team.id"]);
+    }
+
+    #[test]
+    fn the_host_of_a_server_is_no_client() {
+        let mut usual = lines(&[]);
+        let record = usual.parse(br#"{"ts":1431857103,"host":"www.example"}"#).expect("a line");
+        assert_eq!(record.ip, b"");
     }
 
     #[test]
@@ -253,9 +269,9 @@ mod tests {
         for (line, cause) in [
             (r#"{"ip":"1.1.1.1"}"#, "no field for the time"),
             (r#"{"time":"soon"}"#, "`soon` is no time"),
-            (r#"{"time":1"#, "not JSON"),
+            (r#"{"time":1431857103"#, "not JSON"),
             ("[1]", "not JSON"),
-            (r#"{"time":1} x"#, "not JSON"),
+            (r#"{"time":1431857103} x"#, "not JSON"),
         ] {
             let error = lines(&[]).parse(line.as_bytes()).expect_err(line);
             assert!(error.contains(cause), "{line}: {error}");

@@ -12,8 +12,8 @@ mod source;
 
 pub(crate) mod time;
 
-pub(crate) use batch::{Batch, Keying, Touch, Touches};
+pub(crate) use batch::{Batch, Found, Keying, Touch, Touches};
 pub(crate) use lines::Place;
 pub(crate) use order::{Ordered, Totals};
 pub(crate) use record::{FieldNames, Record};
-pub(crate) use source::{Format, Reading};
+pub(crate) use source::{Format, Reading, Source};

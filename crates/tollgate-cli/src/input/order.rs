@@ -6,7 +6,7 @@
 
 use super::batch::{BadLine, Batch, Keying};
 use super::lines::Place;
-use super::source::{Reading, Source};
+use super::source::{FormatSeen, Reading, Sent, Source};
 use crate::failure::Failure;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -36,11 +36,23 @@ pub(crate) struct Totals {
     pub(crate) too_late: u64,
     /// By how much the latest of them did.
     pub(crate) latest_by_ns: u64,
+    /// Whether no time is more exact than to the second.
+    pub(crate) whole_seconds: bool,
+    /// How each log was read.
+    pub(crate) formats: Vec<FormatSeen>,
+}
+
+impl Totals {
+    /// Whether so many came too late that what was decided says little of the traffic.
+    pub(crate) fn is_disordered(&self) -> bool {
+        self.too_late.saturating_mul(100) > self.requests
+    }
 }
 
 /// A log's reader, seen from here.
 struct Feed {
-    batches: Receiver<Result<Batch, Failure>>,
+    name: String,
+    batches: Receiver<Sent>,
     used: Sender<Batch>,
     /// The place of the batch in hand, and the next request in it.
     at: Option<(usize, usize)>,
@@ -93,7 +105,7 @@ impl Ordered {
             let source = Source {
                 place: place.clone(),
                 reading: reading.clone(),
-                keying: Arc::clone(keying),
+                keying: Some(Arc::clone(keying)),
                 bytes_read: Arc::clone(&bytes_read),
             };
             thread::Builder::new()
@@ -102,7 +114,7 @@ impl Ordered {
                 .map_err(|error| {
                     Failure::input(format!("cannot start a thread to read `{}`: {error}", place.name()))
                 })?;
-            feeds.push(Feed { batches, used, at: None });
+            feeds.push(Feed { name: place.name(), batches, used, at: None });
         }
         let mut ordered = Self {
             feeds,
@@ -112,7 +124,7 @@ impl Ordered {
             late: BinaryHeap::new(),
             newest_ns: 0,
             now_ns: 0,
-            totals: Totals::default(),
+            totals: Totals { whole_seconds: true, ..Totals::default() },
             bytes_read,
         };
         for feed in 0..ordered.feeds.len() {
@@ -233,9 +245,17 @@ impl Ordered {
                 self.release(place);
             }
         }
-        while let Ok(batch) = self.feeds[feed].batches.recv() {
-            let mut batch = batch?;
+        loop {
+            let Ok(sent) = self.feeds[feed].batches.recv() else {
+                let name = &self.feeds[feed].name;
+                return Err(Failure::input(format!(
+                    "reading `{name}` ended by a fault of this program, before the end of the log"
+                )));
+            };
+            let Some(mut batch) = sent? else { break };
             let seen = std::mem::take(&mut batch.seen);
+            self.totals.whole_seconds &= !seen.has_fractions;
+            self.totals.formats.extend(seen.format);
             self.totals.lines += seen.lines;
             self.totals.blank += seen.blank;
             self.totals.bad += seen.bad;
@@ -254,5 +274,35 @@ impl Ordered {
             break;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::{FieldNames, Record, Touches};
+    use std::io::Write;
+
+    /// Fails at the tenth request.
+    struct Faulty(AtomicU64);
+
+    impl Keying for Faulty {
+        fn touch(&self, _record: &Record<'_>, _touches: &mut Touches<'_>) {
+            // Relaxed: one thread counts.
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) < 9, "a fault that is meant");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_dies_is_no_end_of_its_log() {
+        let mut log = tempfile::NamedTempFile::new().expect("a file");
+        for second in 0..20 {
+            writeln!(log, "{},x", 1_700_000_000 + second).expect("written");
+        }
+        let fields = FieldNames::new(&[]).unwrap_or_else(|error| panic!("{error}"));
+        let keying: Arc<dyn Keying> = Arc::new(Faulty(AtomicU64::new(0)));
+        let opened = Ordered::open(&[Place::new(log.path())], &Reading { format: None, fields }, &keying, 0);
+        let failure = opened.err().expect("the reader died");
+        assert!(failure.to_string().contains("by a fault of this program"), "{failure}");
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::failure::Failure;
 
+/// Names altogether: a bit each.
+const NAMES_MAX: usize = 64;
+
 /// What a line says of a request. An empty field is one that the line does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
@@ -16,7 +19,7 @@ pub(crate) struct Record<'a> {
 }
 
 /// A field of a record, as `--field` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Field {
     Time,
     Ip,
@@ -27,9 +30,9 @@ pub(crate) enum Field {
 }
 
 impl Field {
-    const ALL: [Self; 6] = [Self::Time, Self::Ip, Self::User, Self::Method, Self::Path, Self::Key];
+    pub(crate) const ALL: [Self; 6] = [Self::Time, Self::Ip, Self::User, Self::Method, Self::Path, Self::Key];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Time => "time",
             Self::Ip => "ip",
@@ -62,7 +65,6 @@ impl Field {
                 "clientip",
                 "client",
                 "remote_host",
-                "host",
                 "request.client_ip",
                 "request.remote_ip",
             ],
@@ -77,8 +79,34 @@ impl Field {
 /// Which names of a log stand for which field.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldNames {
-    /// A name in its dotted parts, what it stands for, and its rank among those that stand for the same.
-    names: Vec<(Vec<String>, Field, u8)>,
+    names: Vec<Named>,
+    /// The fields of `--field`.
+    chosen: Vec<Field>,
+}
+
+/// A name, and what it stands for.
+#[derive(Clone, Debug)]
+struct Named {
+    /// The name without its first part, without its first two, and so on; the whole of it first.
+    rests: Vec<String>,
+    field: Field,
+    /// Among those that stand for the same, the likeliest first. One that is written with its dots is before one that
+    /// leads into objects.
+    rank: u8,
+}
+
+impl Named {
+    fn new(name: &str, field: Field, place: u8) -> Self {
+        let dots = name.match_indices('.').map(|(dot, _)| dot + 1);
+        let rests = [0].into_iter().chain(dots).map(|start| name[start..].to_owned()).collect();
+        Self { rests, field, rank: 2 * place }
+    }
+
+    /// The part that is `depth` parts in, if others follow.
+    fn part(&self, depth: usize) -> Option<&str> {
+        let (rest, after) = (self.rests.get(depth)?, self.rests.get(depth + 1)?);
+        rest.get(..rest.len() - after.len() - 1)
+    }
 }
 
 impl FieldNames {
@@ -98,39 +126,51 @@ impl FieldNames {
             let field = Field::ALL.into_iter().find(|known| known.name() == field).ok_or_else(|| {
                 Failure::usage(format!("unknown field `{field}`: the fields are {}", known()))
             })?;
+            let place = chosen.iter().filter(|&&known| known == field).count();
             chosen.push(field);
-            names.push((parts(name), field, 0));
+            names.push(Named::new(name, field, u8::try_from(place).unwrap_or(u8::MAX / 2)));
         }
         for field in Field::ALL.into_iter().filter(|field| !chosen.contains(field)) {
-            names.extend(field.usual().iter().zip(0..).map(|(name, rank)| (parts(name), field, rank)));
+            names.extend(field.usual().iter().zip(0..).map(|(name, place)| Named::new(name, field, place)));
         }
-        Ok(Self { names })
+        chosen.sort_unstable();
+        chosen.dedup();
+        if names.len() > NAMES_MAX {
+            return Err(Failure::usage(format!("too many names for fields: at most {NAMES_MAX} altogether")));
+        }
+        Ok(Self { names, chosen })
     }
 
-    /// The field that a name without dots stands for, and how well.
+    /// The fields that were named, which then have to be there.
+    pub(crate) fn chosen(&self) -> &[Field] {
+        &self.chosen
+    }
+
+    /// The names that a field may have, the likeliest first.
+    pub(crate) fn of(&self, field: Field) -> impl Iterator<Item = &str> {
+        self.names.iter().filter(move |named| named.field == field).map(|named| named.rests[0].as_str())
+    }
+
+    /// The field that a column stands for, and how well.
     pub(crate) fn field_of(&self, name: &str) -> Option<(Field, u8)> {
-        let fits = |parts: &[String]| parts.len() == 1 && parts[0].eq_ignore_ascii_case(name);
-        self.names.iter().find(|(parts, ..)| fits(parts)).map(|&(_, field, rank)| (field, rank))
+        let fits = |named: &&Named| named.rests[0].eq_ignore_ascii_case(name);
+        self.names.iter().find(fits).map(|named| (named.field, named.rank))
     }
 
     /// What stands `depth` parts deep under the names in `within` (a set of bits): the field that ends there,
     /// and the names that go on.
     pub(crate) fn step(&self, within: u64, depth: usize, name: &str) -> (Option<(Field, u8)>, u64) {
         let (mut ends, mut goes_on) = (None, 0);
-        for (index, (parts, field, rank)) in self.names.iter().enumerate().take(64) {
-            if within & 1 << index == 0 || parts.get(depth).is_none_or(|part| part != name) {
+        for (index, named) in self.names.iter().enumerate() {
+            if within & 1 << index == 0 {
                 continue;
             }
-            match parts.len() - depth {
-                1 => ends = ends.or(Some((*field, *rank))),
-                _ => goes_on |= 1 << index,
+            if named.rests.get(depth).is_some_and(|rest| rest == name) {
+                ends = ends.or(Some((named.field, named.rank + u8::from(depth > 0))));
+            } else if named.part(depth) == Some(name) {
+                goes_on |= 1 << index;
             }
         }
         (ends, goes_on)
     }
-}
-
-/// A name from `--field` or the usual ones; the whole of it first, for names that have a dot in them.
-fn parts(name: &str) -> Vec<String> {
-    name.split('.').map(str::to_owned).collect()
 }

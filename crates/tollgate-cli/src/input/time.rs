@@ -65,12 +65,16 @@ pub(crate) fn parse_iso(text: &[u8]) -> Option<u64> {
     whole(seconds)?.checked_add(fraction_ns)
 }
 
+/// The first number that is taken for seconds since 1970: it is in 1973. Less is a status, a size or a duration.
+const SECONDS_MIN: u64 = 100_000_000;
+
 /// `1431857103`, `1431857103.25`, or the same in milli-, micro- or nanoseconds: told apart by their size.
 pub(crate) fn parse_unix(text: &[u8]) -> Option<u64> {
     let point = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
     let (integer, fraction) = (&text[..point], text.get(point + 1..).unwrap_or_default());
     let whole = u64::try_from(number(integer)?).ok()?;
     match unit_ns(whole) {
+        NS_PER_S if whole < SECONDS_MIN => None,
         NS_PER_S => whole.checked_mul(NS_PER_S)?.checked_add(fraction_of_second(fraction)?),
         // A fraction of a millisecond or less is beyond what a log tells apart.
         unit_ns => whole.checked_mul(unit_ns).filter(|_| fraction.iter().all(u8::is_ascii_digit)),
@@ -259,12 +263,25 @@ mod tests {
             "2015-05-17T10:05",
             "1e9",
             "-5",
+            "0",
+            "200",
+            "99999999",
             "99999999999999999999999",
             "17/May/1901:10:05:03 +0000",
             "2015-05-17T10:05:03.5x",
         ] {
             assert_eq!(parse_any(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_leap_second_is_the_one_after_it() {
+        let new_year = parse_any(b"2017-01-01T00:00:00Z");
+        assert_eq!(new_year, Some(1_483_228_800 * NS_PER_S));
+        for text in ["2016-12-31T23:59:60Z", "2017-01-01T01:59:60+02:00", "31/Dec/2016:23:59:60 +0000"] {
+            assert_eq!(parse_any(text.as_bytes()), new_year, "{text}");
+        }
+        assert_eq!(parse_any(b"2016-12-31T23:59:61Z"), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::svg::{self, RULE_COLOURS, escaped};
 use super::table::grouped;
+use super::warning::{WHOLE_SECONDS, formats};
 use super::{DemandOutcome, Outcome, Report, RuleOutcome, ScopeOutcome, duration, percent};
 use crate::timeline::{BUCKETS, CLIENT_BUCKETS};
 use std::fmt::Write;
@@ -20,6 +21,9 @@ pub(crate) fn page(report: &Report) -> String {
         report.to
     );
     write_read(&mut body, report);
+    for warning in &report.warnings {
+        let _ = write!(body, "<p class=\"card warning\"><b>Warning:</b> {}</p>", escaped(warning));
+    }
     if report.policies.len() > 1 {
         write_comparison(&mut body, report);
     }
@@ -56,6 +60,12 @@ fn write_read(out: &mut String, report: &Report) {
         );
     }
     out.push_str("</p>");
+    for format in formats(read) {
+        let _ = write!(out, "<p class=\"soft\">Read as {}.</p>", escaped(&format));
+    }
+    if read.whole_seconds {
+        let _ = write!(out, "<p class=\"soft\">{WHOLE_SECONDS}</p>");
+    }
     if !read.bad_examples.is_empty() {
         out.push_str("<div class=\"card\"><h3>Lines that could not be read</h3>");
         for bad in &read.bad_examples {
@@ -69,18 +79,18 @@ fn write_read(out: &mut String, report: &Report) {
 fn write_comparison(out: &mut String, report: &Report) {
     out.push_str(
         "<h2>Side by side</h2><div class=\"card scroll\"><table><tr><th>policy</th><th>admitted</th><th>refused</th>\
-         <th>refused %</th><th>clients touched</th></tr>",
+         <th>refused %</th><th>clients touched</th><th class=\"extra\">no such key</th></tr>",
     );
     for policy in &report.policies {
-        let touched: u64 = policy.scopes.iter().map(|scope| scope.clients.touched).sum();
+        let touched = policy.scopes.first().map_or_else(String::new, |scope| scope.touched_told().0);
         let _ = write!(
             out,
-            "<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td>{:.2}</td><td>{}</td></tr>",
+            "<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td>{:.2}</td><td>{touched}</td><td class=\"extra\">{}</td></tr>",
             escaped(&policy.title),
             grouped(policy.admitted),
             grouped(policy.refused),
             policy.refused_percent,
-            grouped(touched)
+            grouped(policy.unkeyed)
         );
     }
     out.push_str("</table></div>");
@@ -88,14 +98,11 @@ fn write_comparison(out: &mut String, report: &Report) {
 
 fn write_policy(out: &mut String, index: usize, policy: &Outcome) {
     let _ = write!(out, "<h2><code>{}</code></h2>", escaped(&policy.title));
-    let touched: u64 = policy.scopes.iter().map(|scope| scope.clients.touched).sum();
-    let seen: u64 = policy.scopes.iter().map(|scope| scope.clients.seen).sum();
     out.push_str("<div class=\"numbers\">");
     for (id, number, what) in [
         ("requests", policy.requests, "requests".to_owned()),
         ("admitted", policy.admitted, format!("admitted, {:.2} %", 100.0 - policy.refused_percent)),
         ("refused", policy.refused, format!("refused, {:.2} %", policy.refused_percent)),
-        ("touched", touched, format!("of {} clients refused at least once", grouped(seen))),
     ] {
         let _ = write!(
             out,
@@ -103,7 +110,27 @@ fn write_policy(out: &mut String, index: usize, policy: &Outcome) {
             grouped(number)
         );
     }
+    // A client of one rule may be one of another's too: no sum over them would be a number of clients.
+    for (number, scope) in policy.scopes.iter().enumerate() {
+        let about = if scope.clients.exact { "" } else { "about " };
+        let by = if scope.name.is_empty() { String::new() } else { format!(" by {}", escaped(&scope.name)) };
+        let _ = write!(
+            out,
+            "<div class=\"card\"><b id=\"p{index}-touched{number}\">{}</b><span>of {about}{} clients refused at least \
+             once{by}</span></div>",
+            scope.touched_told().0,
+            grouped(scope.clients.seen)
+        );
+    }
     out.push_str("</div>");
+    if policy.unkeyed > 0 {
+        let _ = write!(
+            out,
+            "<p class=\"note\"><span id=\"p{index}-unkeyed\">{}</span> {}.</p>",
+            grouped(policy.unkeyed),
+            policy.unkeyed_are()
+        );
+    }
 
     out.push_str("<div class=\"card\"><h3>Requests over time</h3>");
     write_legend(out, policy);
@@ -157,22 +184,30 @@ fn write_clients(out: &mut String, index: usize, policy: &Outcome, scope: &Scope
         "" => "Top clients".to_owned(),
         name => format!("Top clients under {}", escaped(name)),
     };
-    let about = if scope.clients.exact { "" } else { "about " };
+    let mut note = format!("By {}: {}.", escaped(&scope.key), scope.clients_told());
+    if scope.keyless > 0 {
+        let _ = write!(note, " {}.", scope.keyless_told());
+    }
+    if let Some(lost) = scope.client_error_max {
+        let _ = write!(note, " A client’s counts may lack up to {} requests.", grouped(lost));
+    }
+    let is_one = policy.scopes.len() == 1;
+    let others = if is_one { "" } else { "<th class=\"extra\">by others</th>" };
     let _ = write!(
         out,
-        "<div class=\"card scroll\"><h3>{title}</h3><p class=\"note\">By {}: {about}{} seen, {about}{} refused at least \
-         once, {} of them lightly (nine in ten admitted).</p><table><tr><th>client</th><th>requests</th><th class=\"extra\">admitted</th>\
-         <th>refused</th><th class=\"text\">over time</th></tr>",
-        escaped(&scope.key),
-        grouped(scope.clients.seen),
-        grouped(scope.clients.touched),
-        grouped(scope.clients.lightly)
+        "<div class=\"card scroll\"><h3>{title}</h3><p class=\"note\">{note}</p><table><tr><th>client</th><th>requests</th>\
+         <th class=\"extra\">admitted</th><th>refused</th>{others}<th class=\"text\">over time</th></tr>"
     );
     let used = policy.timeline.admitted.len().div_ceil(BUCKETS / CLIENT_BUCKETS);
     for client in &scope.top {
+        let others = match is_one {
+            true => String::new(),
+            false => format!("<td class=\"extra\">{}</td>", grouped(client.refused_by_others)),
+        };
         let _ = write!(
             out,
-            "<tr class=\"client p{index}\"><td>{}</td><td>{}</td><td class=\"extra\">{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+            "<tr class=\"client p{index}\"><td>{}</td><td>{}</td><td class=\"extra\">{}</td><td>{}</td>{others}\
+             <td class=\"text\">{}</td></tr>",
             escaped(&client.key),
             grouped(client.requests),
             grouped(client.admitted),
@@ -185,10 +220,12 @@ fn write_clients(out: &mut String, index: usize, policy: &Outcome, scope: &Scope
 
 fn write_demand(out: &mut String, policy: &Outcome) {
     for rule in &policy.rules {
-        let Some(DemandOutcome { burst_limit, burst_clients, period, period_limit, period_clients }) =
-            &rule.demand
-        else {
-            continue;
+        let Some(demand) = &rule.demand else { continue };
+        let DemandOutcome { clients, cost, burst_limit, burst_clients, period, period_limit, period_clients } =
+            demand;
+        let most = match cost {
+            1 => "most requests".to_owned(),
+            cost => format!("most tokens (a request costs {cost})"),
         };
         let _ = write!(
             out,
@@ -202,12 +239,17 @@ fn write_demand(out: &mut String, policy: &Outcome) {
             &format!("{} at once", grouped(*burst_limit)),
         ));
         out.push_str(&svg::distribution(
-            &format!("Clients by the most requests in any one period of {period}"),
+            &format!("Clients by the {most} in any one period of {period}"),
             period_clients,
             *period_limit,
             &format!("{} in {period}", grouped(*period_limit)),
         ));
-        out.push_str("</div><p class=\"note\">Both scales are logarithmic; a bar is up to the number below its right edge.</p></div>");
+        let _ = write!(
+            out,
+            "</div><p class=\"note\">Of {} clients. Both scales are logarithmic; a bar is up to the number below its right \
+             edge.</p></div>",
+            grouped(*clients)
+        );
     }
 }
 

@@ -5,6 +5,7 @@ mod html;
 mod svg;
 pub(crate) mod table;
 pub(crate) mod terminal;
+mod warning;
 
 use crate::check::Findings;
 use crate::contender::{Contender, Scope};
@@ -14,8 +15,10 @@ use crate::ledger::ClientCounts;
 use crate::memory;
 use crate::timeline::BUCKETS;
 use serde::Serialize;
+use table::grouped;
 
 pub(crate) use html::page;
+pub(crate) use warning::{disorder, evictions, formats};
 
 /// How many clients are named.
 const TOP: usize = 12;
@@ -30,6 +33,8 @@ pub(crate) struct Report {
     /// First and last request.
     pub(crate) from: String,
     pub(crate) to: String,
+    /// What makes the numbers doubtful.
+    pub(crate) warnings: Vec<String>,
     pub(crate) policies: Vec<Outcome>,
     /// What took how long, in seconds.
     pub(crate) elapsed_s: f64,
@@ -65,6 +70,7 @@ pub(crate) struct Outcome {
     pub(crate) admitted: u64,
     pub(crate) refused: u64,
     pub(crate) refused_percent: f64,
+    /// Of the admitted, those that have no key of the kind, or fall under no rule.
     pub(crate) unkeyed: u64,
     pub(crate) rules: Vec<RuleOutcome>,
     pub(crate) scopes: Vec<ScopeOutcome>,
@@ -88,8 +94,11 @@ pub(crate) struct RuleOutcome {
 pub(crate) struct DemandOutcome {
     /// What a client may take at once, and how many clients would have wanted up to 1, 2, 4, … at once.
     pub(crate) burst_limit: u64,
+    /// In how many clients the numbers below are, and what a request costs: limits are in tokens.
+    pub(crate) clients: u64,
+    pub(crate) cost: u64,
     pub(crate) burst_clients: Vec<u64>,
-    /// What a client may take in a period, and how many clients had up to 1, 2, 4, … in their busiest one.
+    /// What a client may take in a period, and how many clients wanted up to 1, 2, 4, … in their busiest one.
     pub(crate) period: String,
     pub(crate) period_limit: u64,
     pub(crate) period_clients: Vec<u64>,
@@ -101,6 +110,8 @@ pub(crate) struct ScopeOutcome {
     pub(crate) key: String,
     pub(crate) policy: String,
     pub(crate) clients: ClientCounts,
+    /// Requests that lack the key and share one budget, and count as one client.
+    pub(crate) keyless: u64,
     /// How many requests the counts of a client may lack; nothing if they are exact.
     pub(crate) client_error_max: Option<u64>,
     pub(crate) top: Vec<TopClient>,
@@ -114,8 +125,12 @@ pub(crate) struct TopClient {
     pub(crate) key: String,
     pub(crate) requests: u64,
     pub(crate) admitted: u64,
+    /// Refused under this key.
     pub(crate) refused: u64,
+    /// Refused by other rules of the file alone.
+    pub(crate) refused_by_others: u64,
     pub(crate) admitted_over_time: Vec<u32>,
+    /// By whichever rule.
     pub(crate) refused_over_time: Vec<u32>,
 }
 
@@ -139,14 +154,16 @@ impl Timeline {
 
 impl Report {
     pub(crate) fn new(inputs: Vec<String>, read: Totals, contenders: &[Contender], elapsed_s: f64) -> Self {
+        let policies: Vec<_> = contenders.iter().map(Outcome::new).collect();
         let ends = contenders.first().map_or((0, 0), |first| (first.first_ns, first.last_ns));
         Self {
             version: env!("CARGO_PKG_VERSION"),
             inputs,
+            warnings: warning::warnings(&read, &policies),
             read,
             from: Moment::of(ends.0 - ends.0 % 1_000_000).to_string(),
             to: Moment::of(ends.1 - ends.1 % 1_000_000).to_string(),
-            policies: contenders.iter().map(Outcome::new).collect(),
+            policies,
             elapsed_s,
             peak_memory_bytes: memory::peak_bytes(),
             demonstration: None,
@@ -186,6 +203,14 @@ impl Outcome {
         }
     }
 
+    /// What is said of the requests that are not counted under any key.
+    pub(crate) fn unkeyed_are(&self) -> &'static str {
+        match self.scopes.first() {
+            Some(scope) if scope.name.is_empty() => "of the admitted have no such key",
+            _ => "of the admitted fall under no rule",
+        }
+    }
+
     /// Clients over all scopes.
     pub(crate) fn top(&self) -> impl Iterator<Item = (&ScopeOutcome, &TopClient)> {
         let mut all: Vec<_> = self
@@ -210,13 +235,43 @@ fn rule_name(scope: &Scope, index: usize) -> String {
 }
 
 impl ScopeOutcome {
+    /// How many clients were refused, and lightly refused; said to be estimates or of those that are kept.
+    pub(crate) fn touched_told(&self) -> (String, String) {
+        let ClientCounts { touched, lightly, exact, .. } = self.clients;
+        match exact {
+            true => (grouped(touched), grouped(lightly)),
+            false => (format!("about {}", grouped(touched)), format!("{} of those kept", grouped(lightly))),
+        }
+    }
+
+    pub(crate) fn clients_told(&self) -> String {
+        let ClientCounts { seen, touched, lightly, kept, exact } = self.clients;
+        let (seen_told, lightly_told) = match exact {
+            true => (grouped(seen), format!("{} of them lightly", grouped(lightly))),
+            false => (
+                format!("about {}", grouped(seen)),
+                format!("of the {} busiest that were kept {} lightly", grouped(kept), grouped(lightly)),
+            ),
+        };
+        let (touched_told, _) = self.touched_told();
+        format!(
+            "{seen_told} seen, {touched_told} refused at least once ({:.2} %), {lightly_told} (nine in ten admitted)",
+            percent(touched, seen)
+        )
+    }
+
+    pub(crate) fn keyless_told(&self) -> String {
+        format!("{} requests have no such key and share one budget, as one client", grouped(self.keyless))
+    }
+
     fn new(scope: &Scope) -> Self {
         let stats = scope.limiter.stats();
         let top = scope.ledger.top(TOP).into_iter().map(|row| TopClient {
             key: String::from_utf8_lossy(&row.label).into_owned(),
             requests: row.requests,
-            admitted: row.requests - row.refused,
+            admitted: row.admitted,
             refused: row.refused,
+            refused_by_others: row.requests - row.admitted - row.refused,
             admitted_over_time: row.series.iter().map(|counts| counts[0]).collect(),
             refused_over_time: row.series.iter().map(|counts| counts[1]).collect(),
         });
@@ -225,6 +280,7 @@ impl ScopeOutcome {
             key: scope.key.clone(),
             policy: scope.policy.to_string(),
             clients: scope.ledger.counts(),
+            keyless: scope.keyless,
             client_error_max: scope.ledger.lost_max(),
             top: top.collect(),
             table_bytes: stats.bytes,
@@ -251,6 +307,8 @@ impl DemandOutcome {
         }
         Some(Self {
             burst_limit: rule.limit(),
+            clients: scope.ledger.counts().kept,
+            cost: scope.cost,
             burst_clients,
             period: duration(u64::try_from(period_ns).unwrap_or(u64::MAX)),
             period_limit: rule.count(),

@@ -110,7 +110,9 @@ pub(super) fn distribution(title: &str, clients: &[u64], limit: u64, limit_text:
         bar(&mut inside, class, (at as f64 + 0.06, HEIGHT - height), (0.88, height));
         inside.push_str("</g>");
     }
-    if limit_at <= bars as f64 {
+    // The last bar has no end: what lies in it or beyond has no place on the scale.
+    let beyond = if limit_at > clients.len() as f64 - 1.0 { ", beyond the scale" } else { "" };
+    if beyond.is_empty() {
         let _ = write!(
             inside,
             "<line class=\"limit\" x1=\"{limit_at:.2}\" x2=\"{limit_at:.2}\" y1=\"0\" y2=\"{HEIGHT}\"/>"
@@ -123,7 +125,7 @@ pub(super) fn distribution(title: &str, clients: &[u64], limit: u64, limit_text:
         })
         .collect();
     format!(
-        "<figure><figcaption>{}<br><b class=\"limit\">limit: {}</b></figcaption>{}<div class=\"ticks\">{labels}</div></figure>",
+        "<figure><figcaption>{}<br><b class=\"limit\">limit: {}{beyond}</b></figcaption>{}<div class=\"ticks\">{labels}</div></figure>",
         escaped(title),
         escaped(limit_text),
         picture("bars", bars as f64, HEIGHT, title, &inside)
@@ -172,5 +174,14 @@ mod tests {
         assert!(chart.contains("x1=\"3.00\""), "{chart}");
         assert_eq!(chart.matches("class=\"no\"").count(), 1);
         assert_eq!(chart.matches("class=\"ok\"").count(), 3);
+    }
+
+    #[test]
+    fn a_limit_beyond_the_scale_is_said() {
+        for (limit, is_drawn) in [(16, true), (17, false), (1 << 40, false)] {
+            let chart = distribution("burst", &[5, 3, 2, 1, 0, 0], limit, "x");
+            assert_eq!(chart.contains("<line"), is_drawn, "{limit}: {chart}");
+            assert_eq!(chart.contains("limit: x, beyond the scale"), !is_drawn, "{limit}: {chart}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::chart::{Paint, stacked};
 use super::table::{Table, grouped};
-use super::{Outcome, Report, duration, percent, rate};
+use super::warning::{WHOLE_SECONDS, formats};
+use super::{Outcome, Report, ScopeOutcome, duration, rate};
 use crate::input::Totals;
 use crate::input::time::NS_PER_S;
 use std::io::{self, IsTerminal, Write};
@@ -27,9 +28,37 @@ pub(crate) fn write(report: &Report, html: Option<&Path>, out: &mut impl Write) 
     Ok(())
 }
 
+/// Text in lines of a width that terminals have, under a label that stands before the first.
+fn write_wrapped(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
+    const WIDTH: usize = 100;
+    let mut line = String::new();
+    let mut label = format!("{label:<12}");
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + word.chars().count() >= WIDTH {
+            writeln!(out, "{label} {line}")?;
+            line.clear();
+            label = " ".repeat(12);
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    writeln!(out, "{label} {line}")
+}
+
 fn write_read(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let Totals { lines, bad, bad_examples, out_of_order, too_late, latest_by_ns, requests, .. } =
-        &report.read;
+    let Totals {
+        lines,
+        bad,
+        bad_examples,
+        out_of_order,
+        too_late,
+        latest_by_ns,
+        requests,
+        whole_seconds,
+        ..
+    } = &report.read;
     writeln!(out, "{}", paint().bold(&format!("tollgate {}: {}", report.version, report.inputs.join(", "))))?;
     writeln!(out, "traffic      {} requests from {} to {}", grouped(*requests), report.from, report.to)?;
     if *lines > 0 {
@@ -39,6 +68,12 @@ fn write_read(report: &Report, out: &mut impl Write) -> io::Result<()> {
             _ => writeln!(out, ", {} out of order", grouped(*out_of_order))?,
         }
     }
+    for format in formats(&report.read) {
+        writeln!(out, "read as      {format}")?;
+    }
+    if *whole_seconds {
+        write_wrapped("", WHOLE_SECONDS, out)?;
+    }
     if *too_late > 0 {
         writeln!(
             out,
@@ -46,6 +81,9 @@ fn write_read(report: &Report, out: &mut impl Write) -> io::Result<()> {
             grouped(*too_late),
             duration(*latest_by_ns)
         )?;
+    }
+    for warning in &report.warnings {
+        write_wrapped("warning", warning, out)?;
     }
     for example in bad_examples {
         writeln!(out, "  bad line   {}:{}: {}", example.source, example.line, example.cause)?;
@@ -73,11 +111,7 @@ fn write_outcome(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "admitted     {:>12}  {:6.2} %", grouped(outcome.admitted), 100.0 - refused_percent)?;
     writeln!(out, "refused      {:>12}  {refused_percent:6.2} %", grouped(outcome.refused))?;
     if outcome.unkeyed > 0 {
-        writeln!(
-            out,
-            "             {:>12}  of the admitted fall under no rule or have no such key",
-            grouped(outcome.unkeyed)
-        )?;
+        writeln!(out, "             {:>12}  {}", grouped(outcome.unkeyed), outcome.unkeyed_are())?;
     }
     writeln!(out)?;
     write_chart(outcome, paint, out)?;
@@ -90,23 +124,10 @@ fn write_outcome(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{rules}")?;
 
     for scope in &outcome.scopes {
-        let clients = &scope.clients;
-        let about = if clients.exact { "" } else { "about " };
         let of = if scope.name.is_empty() { String::new() } else { format!(" of `{}`", scope.name) };
-        writeln!(
-            out,
-            "clients{of}: {about}{} seen, {about}{} refused at least once ({:.2} %), {} of them lightly (nine in ten admitted)",
-            grouped(clients.seen),
-            grouped(clients.touched),
-            percent(clients.touched, clients.seen),
-            grouped(clients.lightly),
-        )?;
-        if scope.evicted > 0 {
-            writeln!(
-                out,
-                "  the table was full: {} clients were forgotten early. Give it more room with --max-keys",
-                grouped(scope.evicted)
-            )?;
+        writeln!(out, "clients{of}: {}", scope.clients_told())?;
+        if scope.keyless > 0 {
+            writeln!(out, "  {}", scope.keyless_told())?;
         }
         if let Some(lost) = scope.client_error_max {
             writeln!(
@@ -117,13 +138,13 @@ fn write_outcome(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
         }
     }
     if outcome.refused > 0 {
-        let mut top = Table::new(["most refused", "requests", "admitted", "refused"]);
+        let headings = ["most refused", "requests", "admitted", "refused", "by others"];
+        let columns = if outcome.scopes.len() > 1 { 4 } else { 3 };
+        let mut top = Table::new(headings.into_iter().take(1 + columns));
         for (scope, client) in outcome.top().filter(|(_, client)| client.refused > 0) {
             let of = if scope.name.is_empty() { String::new() } else { format!("  ({})", scope.name) };
-            top.row(
-                &format!("{}{of}", printable(&client.key)),
-                [client.requests, client.admitted, client.refused],
-            );
+            let numbers = [client.requests, client.admitted, client.refused, client.refused_by_others];
+            top.row(&format!("{}{of}", printable(&client.key)), numbers.into_iter().take(columns));
         }
         writeln!(out, "\n{top}")?;
     }
@@ -173,19 +194,21 @@ fn write_comparison(report: &Report, out: &mut impl Write) -> io::Result<()> {
         "refused %",
         "clients touched",
         "of them lightly",
+        "no such key",
         "most refused",
     ]);
     for policy in &report.policies {
         let worst = policy.top().find(|(_, client)| client.refused > 0);
         let (touched, lightly) =
-            policy.scopes.first().map_or((0, 0), |scope| (scope.clients.touched, scope.clients.lightly));
+            policy.scopes.first().map_or_else(Default::default, ScopeOutcome::touched_told);
         table.cells([
             policy.title.clone(),
             grouped(policy.admitted),
             grouped(policy.refused),
             format!("{:.2}", policy.refused_percent),
-            grouped(touched),
-            grouped(lightly),
+            touched,
+            lightly,
+            grouped(policy.unkeyed),
             worst.map_or_else(String::new, |(_, client)| {
                 format!("{} ({})", printable(&client.key), grouped(client.refused))
             }),

@@ -142,7 +142,7 @@ impl Bound {
 }
 
 /// What is admitted of each key under all bounds together.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Oracle {
     admissions: HashMap<String, Vec<i64>>,
     pub(crate) counts: HashMap<String, (u64, u64)>,
