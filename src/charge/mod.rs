@@ -514,10 +514,17 @@ pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, cost: u64) {
 }
 
 /// Undoes `left` of the `taken` that were spent under every rule, as far as they still count: what others have spent
-/// since stays. `at_ns` is a time that was read right after they were.
+/// since stays. `at_ns` is the time that they were decided by.
 #[cfg(feature = "tower")]
-pub(crate) fn undo(policy: &Compiled, cells: &impl Cells, left: u64, taken: u64, at_ns: u64) {
-    for rule in &policy.rules {
+pub(crate) fn undo(
+    policy: &Compiled,
+    cells: &impl Cells,
+    left: u64,
+    taken: u64,
+    at_ns: u64,
+    with_shadows: bool,
+) {
+    for rule in policy.rules.iter().filter(|rule| with_shadows || !rule.shadow) {
         let (index, plan) = (rule.first_cell, rule.plan);
         // Another policy may be in force by now, in which so much has no room.
         let (left, taken) = (left.min(plan.limit()), taken.min(plan.limit()));

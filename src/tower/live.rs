@@ -3,7 +3,7 @@
 use super::builder::{MissingKey, Options};
 use super::head::{Keyed, RequestHead};
 use super::layer::Shared;
-use super::settle::{Charge, SettleFn};
+use super::settle::{Charge, SettleFn, Spent};
 use crate::rules::{KeyPart, Matches, RequestPath, RouteRule, RuleSet, RulesError};
 use crate::{Algorithm, Decision, Limiter, Policy, Tier};
 use http::HeaderValue;
@@ -48,6 +48,7 @@ pub(super) enum Verdict {
 
 /// One rule's part in a request.
 struct Ask<'a> {
+    index: usize,
     rule: &'a RouteRule,
     gate: &'a RuleGate,
     key: u64,
@@ -71,11 +72,11 @@ impl Ask<'_> {
         }
     }
 
-    fn refund(&self) {
-        match &self.tier {
-            None => self.gate.limiter.refund(&self.key, self.cost),
-            Some(tier) => tier.refund(&self.key, self.cost),
-        }
+    /// Gives back what this decision has taken, and nothing that others have taken since.
+    #[cold]
+    fn hand_back(&self, decision: &Decision) {
+        let tier = self.tier.as_ref().map(Tier::name);
+        self.gate.limiter.undo(self.key, tier, self.cost, &Spent::by(decision));
     }
 
     fn policy(&self) -> &PolicyText {
@@ -85,12 +86,11 @@ impl Ask<'_> {
         known.unwrap_or(&self.gate.policy)
     }
 
-    fn charge(&self) -> Option<Charge> {
+    fn charge(&self, decision: &Decision) -> Option<Charge> {
         let settle = Arc::clone(self.gate.settle.as_ref()?);
         let limiter = Arc::clone(&self.gate.limiter);
-        let at_ns = limiter.clock.now_ns();
         let tier = self.tier.map(|tier| Cow::Owned(tier.name().to_owned()));
-        Some(Charge { limiter, key: self.key, cost: self.cost, at_ns, tier, settle })
+        Some(Charge { limiter, key: self.key, spent: Spent::by(decision), tier, settle })
     }
 }
 
@@ -113,7 +113,7 @@ impl Live {
                 }
                 let answer =
                     (!ask.rule.is_shadow()).then(|| Answer { decision, policy: ask.policy().value.clone() });
-                Verdict::Pass(answer, ask.charge().into_iter().collect())
+                Verdict::Pass(answer, ask.charge(&decision).into_iter().collect())
             }
             first => asker.several(first.ok(), matches),
         }
@@ -147,7 +147,7 @@ impl<'a> Asker<'a> {
             false => self.key_of_nobody(rule)?,
         };
         let tier = self.tier.and_then(|name| gate.limiter.tier(name));
-        Ok(Ask { rule, gate, key, cost: self.cost.saturating_mul(rule.cost_of()), tier })
+        Ok(Ask { index, rule, gate, key, cost: self.cost.saturating_mul(rule.cost_of()), tier })
     }
 
     #[cold]
@@ -166,13 +166,17 @@ impl<'a> Asker<'a> {
     /// quicker) hands back what the earlier ones took.
     fn several(&self, first: Option<Ask<'a>>, mut rest: Matches<'_>) -> Verdict {
         let mut asks = Vec::with_capacity(rest.len() + 1);
+        let mut has_skipped = first.is_none();
         asks.extend(first);
         while let Some(index) = rest.next_index() {
             match self.ask(index) {
                 Ok(ask) => asks.push(ask),
-                Err(NoKey::Skip) => {}
+                Err(NoKey::Skip) => has_skipped = true,
                 Err(NoKey::Refuse) => return Verdict::NoKey,
             }
+        }
+        if has_skipped && self.ask_otherwise(&mut asks).is_err() {
+            return Verdict::NoKey;
         }
         let peeks = asks.iter().map(|ask| (ask, ask.peek())).filter(|(_, decision)| decision.is_denied());
         // The one that takes longest, by the wait it names: whoever names none takes for ever.
@@ -185,21 +189,38 @@ impl<'a> Asker<'a> {
             if decision.is_denied() {
                 return Verdict::Refuse(answer(decision));
             }
-            ask.refund();
+            ask.hand_back(&decision);
         }
-        let mut binding: Option<Decision> = None;
-        for (number, ask) in asks.iter().enumerate() {
+        let mut taken: Vec<Decision> = Vec::with_capacity(asks.len());
+        for ask in &asks {
             let decision = ask.acquire();
             if decision.is_denied() {
-                asks[..number].iter().for_each(Ask::refund);
+                asks.iter().zip(&taken).for_each(|(ask, taken)| ask.hand_back(taken));
                 return Verdict::Refuse(answer(decision));
             }
-            let binds_more = binding.is_none_or(|other| decision.remaining() < other.remaining());
-            if !ask.rule.is_shadow() && binds_more {
-                binding = Some(decision);
+            taken.push(decision);
+        }
+        let told = asks.iter().zip(&taken).filter(|(ask, _)| !ask.rule.is_shadow());
+        let binding = told.map(|(_, decision)| *decision).min_by_key(Decision::remaining);
+        let charges = asks.iter().zip(&taken).filter_map(|(ask, decision)| ask.charge(decision)).collect();
+        Verdict::Pass(binding.map(answer), charges)
+    }
+
+    /// A rule that does not apply, for want of a key, must not keep those for otherwise away: nobody would ask.
+    #[cold]
+    fn ask_otherwise(&self, asks: &mut Vec<Ask<'a>>) -> Result<(), NoKey> {
+        let asked: Vec<usize> = asks.iter().map(|ask| ask.index).collect();
+        let method = self.head.method.as_str();
+        for index in self.live.set.otherwise(method, self.path, |index| asked.contains(&index)) {
+            match self.ask(index) {
+                // A path that can be read in several ways may have had it before.
+                Ok(_) if asked.contains(&index) => {}
+                Ok(ask) => asks.push(ask),
+                Err(NoKey::Skip) => {}
+                Err(NoKey::Refuse) => return Err(NoKey::Refuse),
             }
         }
-        Verdict::Pass(binding.map(answer), asks.iter().filter_map(Ask::charge).collect())
+        Ok(())
     }
 
     /// What responses say of all rules together.

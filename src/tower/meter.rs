@@ -40,7 +40,7 @@ impl Payer {
 
 impl Meter {
     pub(super) fn new(charges: Vec<Charge>) -> Self {
-        let payer = |charge: Charge| Arc::new(Payer { prepaid: AtomicU64::new(charge.cost), charge });
+        let payer = |charge: Charge| Arc::new(Payer { prepaid: AtomicU64::new(charge.spent.cost), charge });
         Self { payers: charges.into_iter().map(payer).collect() }
     }
 

@@ -123,6 +123,30 @@ async fn a_request_without_a_key_is_never_an_error_of_the_server() {
     }
 }
 
+/// A rule that is passed over for want of a key leaves the request to the rule for all others.
+#[tokio::test]
+async fn what_is_passed_over_falls_under_the_rule_for_otherwise() {
+    let keyed = || RouteRule::new("search", "fixed 9/min").path("/search/**").key("header:token");
+    let rest = || RouteRule::new("rest", "fixed 2/min").otherwise();
+    let builder = || RateLimitLayer::builder().rule(keyed()).rule(rest()).missing_key(MissingKey::Allow);
+    let served = serve(builder());
+    assert_eq!(served.admitted(9, |_| get("/search", "192.0.2.1")).await, 2);
+    assert_eq!(served.admitted(9, |_| with_header(get("/search", "192.0.2.1"), "token", "t")).await, 9);
+    // Beside a rule that watches, and for a path with a reading that nothing else rules.
+    let watching = RouteRule::new("watch", "9/min").key("ip").shadow();
+    let served = serve(builder().rule(watching));
+    assert_eq!(served.admitted(9, |_| get("/search/a", "192.0.2.1")).await, 2);
+    let other = RouteRule::new("other", "fixed 9/min").path("/other");
+    let served = serve(builder().rule(other));
+    assert_eq!(served.admitted(9, |_| get("/other", "192.0.2.1")).await, 9);
+    assert_eq!(served.admitted(9, |_| get("/search/../other", "192.0.2.2")).await, 2);
+    // Nor does the rule for otherwise refuse what it has no key for.
+    let keyed_rest = RouteRule::new("rest", "fixed 2/min").key("header:token").otherwise();
+    let served =
+        serve(RateLimitLayer::builder().rule(keyed()).rule(keyed_rest).missing_key(MissingKey::Allow));
+    assert_eq!(served.admitted(9, |_| get("/search", "192.0.2.1")).await, 9);
+}
+
 /// What stands in for a missing part is no value of that part.
 #[tokio::test]
 async fn a_key_that_stands_in_is_not_taken_for_the_first() {

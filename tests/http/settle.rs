@@ -198,6 +198,53 @@ async fn a_cost_known_afterwards_is_settled() {
     assert_eq!(refused.headers()["retry-after"], "60", "90 beyond the burst, and the 10 that it asks for");
 }
 
+/// What a rule that watches has not taken is not given back either.
+#[tokio::test]
+async fn what_was_not_taken_is_not_given_back() {
+    let builder = RateLimitLayer::builder()
+        .rule(RouteRule::new("watch", "fixed 2/min").shadow())
+        .settle_by("watch", |response| if response.is_success() { Settle::Refund } else { Settle::Keep });
+    let served = serve(builder);
+    for status in ["401", "401", "200", "401"] {
+        assert_eq!(served.status(login(status)).await.to_string(), status);
+    }
+    assert_eq!(served.layer.handle().stats("watch").unwrap().shadow_denied, 2);
+}
+
+/// Settling is no decision: nobody asked.
+#[tokio::test]
+async fn settling_is_not_counted_as_a_decision() {
+    for limit in ["20/min", "fixed 20/min", "fixed 20/min; 30/min"] {
+        let rule = RouteRule::new("api", limit).tier("premium", "fixed 30/min").key("ip + header:plan | ip");
+        let builder = RateLimitLayer::builder()
+            .rule(rule)
+            .count_decisions(true)
+            .tier_by(|request| request.headers().contains_key("plan").then_some("premium"))
+            .settle_by("api", |response| match response.status().as_u16() {
+                200 => Settle::Cost(8),
+                201 => Settle::Cost(0),
+                _ => Settle::Cost(1000),
+            });
+        let served = serve(builder);
+        for plan in [None, Some("premium")] {
+            for status in ["200", "201", "202"] {
+                let request = with_header(get("/", "192.0.2.1"), "answer-with", status);
+                let request = match plan {
+                    Some(plan) => with_header(request, "plan", plan),
+                    None => request,
+                };
+                assert_eq!(served.status(request).await.to_string(), status);
+            }
+        }
+        let stats = served.layer.handle().limiter("api").unwrap().stats();
+        let allowed: u64 = stats.decisions.iter().map(|counted| counted.allowed).sum();
+        let refused: u64 = stats.decisions.iter().map(|counted| counted.denied + counted.never_fits).sum();
+        assert_eq!((allowed, refused), (6, 0), "{limit}: {stats:?}");
+        // And what was settled is spent all the same.
+        assert_eq!(served.status(get("/", "192.0.2.1")).await, 429, "{limit}");
+    }
+}
+
 /// A body costs its bytes, whether its length is known before or not, however many layers count or charge for it.
 #[tokio::test]
 async fn a_body_costs_its_bytes_and_no_more() {
