@@ -401,6 +401,13 @@ impl Limiter {
     }
 
     pub(crate) fn change_policy(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
+        self.put_policy(tier, policy)?;
+        self.amend();
+        Ok(())
+    }
+
+    /// The first half of a change: from here on it is decided by the new policy. It takes no longer with more keys.
+    pub(crate) fn put_policy(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
         // Relaxed: published with the policy; whoever has seen that goes by it.
         self.special.fetch_or(CHANGED, Ordering::Relaxed);
         let before = &self.policies.current().tiers[tier];
@@ -412,13 +419,17 @@ impl Limiter {
         if before.policy != *policy {
             trace::policy_changed(self.name(), before.name.as_deref(), &before.policy, policy);
         }
+        Ok(())
+    }
+
+    /// The second half: a walk through the whole table.
+    pub(crate) fn amend(&self) {
         // What earlier rules left behind must not make anybody wait for longer than the new ones can.
         self.table.amend(|cell, word| {
             let (plan, now_ns) = (*self.policies.current().plan_of(cell)?, self.clock.now_ns());
             let plan = plan.booked(self.horizon.ns());
             plan.is_doubtful(word, now_ns).then(|| plan.settled(word, now_ns))
         });
-        Ok(())
     }
 
     /// The policy in force.

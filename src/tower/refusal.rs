@@ -2,7 +2,7 @@
 
 use super::grpc;
 use super::head::RequestHead;
-use super::headers::seconds_up;
+use super::headers::retry_after_seconds;
 use crate::{Decision, Outcome};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
@@ -15,6 +15,8 @@ pub struct Refusal<'a> {
     pub(super) head: &'a RequestHead<'a>,
     /// `None` for a request without a key.
     pub(super) decision: Option<Decision>,
+    /// The content type of a client that speaks gRPC.
+    pub(super) grpc: Option<&'a HeaderValue>,
 }
 
 impl<'a> Refusal<'a> {
@@ -46,13 +48,14 @@ impl<'a> Refusal<'a> {
     /// The same as `Retry-After` says it: whole seconds, rounded up, at least 1.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.retry_after().map(|wait| seconds_up(wait).max(1))
+        self.retry_after().map(retry_after_seconds)
     }
 
-    /// Whether the client speaks gRPC.
+    /// Whether the client speaks gRPC: a `POST` of `application/grpc` with `te: trailers` over HTTP/2 or later. Any
+    /// client can look like one; see [`never_grpc`](super::RateLimitBuilder::never_grpc).
     #[must_use]
     pub fn is_grpc(&self) -> bool {
-        grpc::content_type(self.head.method, self.head.headers).is_some()
+        self.grpc.is_some()
     }
 
     /// The response as the layer would give it, with a body that is made of a text: for bodies that cannot be made
@@ -61,7 +64,7 @@ impl<'a> Refusal<'a> {
     /// It is 429 with `application/problem+json`; for gRPC a status of `RESOURCE_EXHAUSTED` with `RetryInfo`, and
     /// an empty body. A request without a key gets 403, or `PERMISSION_DENIED`. None of them is to be stored by a cache.
     pub fn response<B>(&self, body: impl FnOnce(String) -> B) -> Response<B> {
-        let mut response = match grpc::content_type(self.head.method, self.head.headers) {
+        let mut response = match self.grpc {
             Some(content_type) => {
                 let code = match self.decision {
                     Some(_) => grpc::Code::ResourceExhausted,

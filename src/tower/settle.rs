@@ -1,5 +1,6 @@
 //! Charges that depend on the response: taken before the call, settled after it.
 
+use super::layer::Shared;
 use crate::{Cause, Decision, Limiter};
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
@@ -43,7 +44,7 @@ impl<'a> ResponseHead<'a> {
         self.headers
     }
 
-    /// How long the body is, if that is known before it is sent.
+    /// How long the body is, if that is known before it is sent: nothing for `HEAD` and for statuses that have none.
     #[must_use]
     pub fn body_bytes(&self) -> Option<u64> {
         self.body_bytes
@@ -81,6 +82,7 @@ pub(super) type SettleFn = dyn Fn(&ResponseHead<'_>) -> Settle + Send + Sync;
 /// What was taken for a request whose response has a say.
 #[derive(Clone)]
 pub(super) struct Charge {
+    pub(super) shared: Arc<Shared>,
     pub(super) limiter: Arc<Limiter>,
     pub(super) key: u64,
     pub(super) spent: Spent,

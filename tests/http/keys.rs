@@ -2,8 +2,8 @@
 
 use super::{get, request, serve, with_header};
 use std::sync::{Arc, Mutex};
-use tollgate::rules::RouteRule;
-use tollgate::tower::{ClientIp, MissingKey, RateLimitLayer};
+use tollgate::rules::{RouteRule, RuleSet};
+use tollgate::tower::{ClientIp, MissingKey, RateLimitLayer, Settle};
 
 #[tokio::test]
 async fn an_api_key_or_else_the_address() {
@@ -66,6 +66,14 @@ fn addresses_are_found_as_they_are_written() {
         ("10.0.0.1", &[], "10.0.0.1"),
     ] {
         assert_eq!(find(&list, from, "x-forwarded-for", lines).as_deref(), Some(client), "{from} {lines:?}");
+    }
+    // A proxy's network, however it is written.
+    for written in ["::ffff:10.0.0.0/104", "::ffff:10.0.0.1", "::ffff:a00:1/128"] {
+        let mapped = ClientIp::x_forwarded_for([written]).unwrap();
+        let client = find(&mapped, "10.0.0.1", "x-forwarded-for", &["198.51.100.1"]);
+        assert_eq!(client.as_deref(), Some("198.51.100.1"), "{written}");
+        let stranger = find(&mapped, "192.0.2.1", "x-forwarded-for", &["198.51.100.1"]);
+        assert_eq!(stranger.as_deref(), Some("192.0.2.1"), "{written}");
     }
     let forwarded = ClientIp::forwarded(["10.0.0.0/8"]).unwrap();
     for (lines, client) in [
@@ -177,15 +185,62 @@ fn a_layer_says_what_is_wrong_when_it_is_built() {
             RateLimitLayer::builder().limit("1/s").rule(RouteRule::new("default", "1/s")),
             "two rules of the name",
         ),
-        (
-            RateLimitLayer::builder().limit("1/s").settle_by("login", |_| tollgate::tower::Settle::Keep),
-            "rule `login`",
-        ),
+        (RateLimitLayer::builder().limit("1/s").settle_by("login", |_| Settle::Keep), "rule `login`"),
         (RateLimitLayer::builder().rules_file("/nowhere/rules.toml"), "cannot be read"),
+        (
+            RateLimitLayer::builder().rules(RuleSet::default()).rules_file("/nowhere/rules.toml"),
+            "rules come from one place",
+        ),
+        (
+            RateLimitLayer::builder().rule(RouteRule::new("api", "1/s")).key("global"),
+            "`key` is that of `limit`, and there is none",
+        ),
+        (
+            RateLimitLayer::builder()
+                .limit("1/s")
+                .settle_by("default", |_| Settle::Keep)
+                .charge_bytes("default"),
+            "rule `default` are settled in two ways",
+        ),
+        (
+            RateLimitLayer::builder().limit("1/s").key_by("user", |_| Some(1)).key_by("user", |_| Some(2)),
+            "two keys of the name `user`",
+        ),
+        (RateLimitLayer::builder().limit("1/s named a; 9/min named a"), "two limits of the name `a`"),
+        (
+            RateLimitLayer::builder()
+                .rule(RouteRule::new("api", "1/s; 9/min"))
+                .rule(RouteRule::new("api-2", "1/s")),
+            "rule `api-2`: there are two limits of the name `api-2`",
+        ),
     ] {
         let error = builder.build().unwrap_err().to_string();
         assert!(error.contains(cause), "{error}");
     }
+}
+
+/// A router inside another one sees the rest of the path only; rules go by the whole.
+#[tokio::test]
+async fn a_nested_router_is_ruled_by_the_whole_path() {
+    use axum::body::Body;
+    use tower::ServiceExt;
+    let layer = RateLimitLayer::builder()
+        .rule(RouteRule::new("login", "fixed 1/min").path("/api/login").key("ip + path"))
+        .rule(RouteRule::new("rest", "fixed 2/min").path("/login").key("ip + path"))
+        .build()
+        .unwrap();
+    let routes = || axum::Router::new().route("/login", axum::routing::get(|| async { "hello" }));
+    let app = axum::Router::new().nest("/api", routes().layer(layer.clone())).merge(routes().layer(layer));
+    let mut passed = Vec::new();
+    for path in ["/api/login", "/login"] {
+        passed.push(0);
+        for _ in 0..5 {
+            let request = get(path, "192.0.2.1").map(|()| Body::empty());
+            let status = app.clone().oneshot(request).await.unwrap().status();
+            *passed.last_mut().unwrap() += usize::from(status == 200);
+        }
+    }
+    assert_eq!(passed, [1, 2]);
 }
 
 #[test]

@@ -302,6 +302,67 @@ async fn a_body_costs_its_bytes_and_no_more() {
     }
 }
 
+/// A response without a body has none to pay for, whatever the service has made of it.
+#[tokio::test]
+async fn what_is_sent_without_a_body_costs_none() {
+    let builder = || {
+        RateLimitLayer::builder().limit("10/min").settle_by("default", |response| {
+            match response.body_bytes() {
+                Some(0) => Settle::Refund,
+                _ => Settle::BytesSent,
+            }
+        })
+    };
+    let answering =
+        |method: &str, status: &str| with_header(request(method, "/", "192.0.2.1"), "answer-with", status);
+    let served = serve(builder());
+    for (method, status) in [("HEAD", "200"), ("GET", "204"), ("GET", "304"), ("HEAD", "404")] {
+        for _ in 0..20 {
+            assert_eq!(served.status(answering(method, status)).await.to_string(), status, "{method}");
+        }
+    }
+    let charged = serve(RateLimitLayer::builder().limit("10/min").charge_bytes("default"));
+    for _ in 0..20 {
+        assert_eq!(charged.status(answering("HEAD", "200")).await, 200);
+    }
+    for served in [served, charged] {
+        assert_eq!(served.status(answering("GET", "200")).await, 200);
+        assert_eq!(served.status(answering("GET", "200")).await, 200);
+        assert_eq!(served.status(answering("GET", "200")).await, 429, "twice the six bytes of `served`");
+    }
+}
+
+/// Whoever charges for bytes and has nobody who counts them is told, once.
+#[tokio::test]
+async fn bytes_that_nobody_counts_are_told_of() {
+    for is_counted in [false, true] {
+        let (tell, notices) = std::sync::mpsc::channel();
+        let layer = RateLimitLayer::builder()
+            .limit("1000/min")
+            .charge_bytes("default")
+            .on_notice(move |notice| tell.send(notice.to_string()).unwrap())
+            .on_refusal(|refusal| refusal.response(|_| http_body_util::Empty::new().boxed_unsync()))
+            .build()
+            .unwrap();
+        let service = layer.layer(service_fn(|_: Request<()>| async {
+            let frames = [Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from_static(b"bytes")))];
+            Ok::<_, Infallible>(Response::new(StreamBody::new(tokio_stream::iter(frames)).boxed_unsync()))
+        }));
+        for _ in 0..3 {
+            let request = get("/", "192.0.2.1");
+            match is_counted {
+                false => drop(service.clone().oneshot(request).await.unwrap()),
+                true => drop(MeterBytesLayer.layer(service.clone()).oneshot(request).await.unwrap()),
+            }
+        }
+        let told: Vec<String> = notices.try_iter().collect();
+        assert_eq!(told.len(), usize::from(!is_counted), "{told:?}");
+        assert!(
+            told.iter().all(|notice| notice.contains("rule `default`") && notice.contains("MeterBytesLayer"))
+        );
+    }
+}
+
 #[tokio::test]
 async fn bytes_sent_count() {
     let (clock, _hand) = Clock::manual();
