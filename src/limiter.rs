@@ -249,8 +249,9 @@ impl Limiter {
     pub(crate) fn undo(&self, key: u64, tier: Option<&str>, left: u64, spent: &Spent) {
         let left = left.min(spent.cost);
         if left > 0 {
-            let Spent { cost, at_ns, with_shadows } = *spent;
-            charge::undo(self.compiled_for(tier), &self.cells(&key), left, cost, at_ns, with_shadows);
+            let Spent { cost, at_ns, until_ns, with_shadows } = *spent;
+            let (policy, cells) = (self.compiled_for(tier), self.cells(&key));
+            charge::undo(policy, &cells, left, cost, (at_ns, until_ns), with_shadows);
         }
     }
 

@@ -86,7 +86,8 @@ impl Ask<'_> {
     #[cold]
     fn hand_back(&self, decision: &Decision) {
         let tier = self.tier.as_ref().map(Tier::name);
-        self.gate.limiter.undo(self.key, tier, self.cost, &Spent::by(decision));
+        let spent = Spent::by(decision, self.gate.limiter.clock.now_ns());
+        self.gate.limiter.undo(self.key, tier, self.cost, &spent);
     }
 
     fn policy(&self) -> &PolicyText {
@@ -100,7 +101,7 @@ impl Ask<'_> {
         let settle = Arc::clone(self.gate.settle.as_ref()?);
         let limiter = Arc::clone(&self.gate.limiter);
         let tier = self.tier.map(|tier| Cow::Owned(tier.name().to_owned()));
-        let (shared, spent) = (Arc::clone(shared), Spent::by(decision));
+        let (shared, spent) = (Arc::clone(shared), Spent::by(decision, limiter.clock.now_ns()));
         Some(Charge { shared, limiter, key: self.key, spent, tier, settle })
     }
 }
@@ -321,7 +322,9 @@ impl Live {
         if let Err(error) = change.adopt(options, &kept) {
             self.set.rules().iter().zip(&self.gates).for_each(|(rule, gate)| {
                 // It was in force a moment ago.
-                let _ = adopt(&gate.limiter, rule);
+                if let Ok(true) = adopt(&gate.limiter, rule) {
+                    gate.limiter.amend();
+                }
             });
             return Err(error);
         }

@@ -65,15 +65,17 @@ pub(crate) struct Spent {
     /// The time that it was decided by: never later than what was taken counts from, so that nothing is given back of
     /// a window in which nothing was taken.
     pub(crate) at_ns: u64,
+    /// A time that was read after that: a token of a log for which room had to be made counts from a later time.
+    pub(crate) until_ns: u64,
     /// Whether rules that only watch have taken it too.
     pub(crate) with_shadows: bool,
 }
 
 impl Spent {
-    pub(super) fn by(decision: &Decision) -> Self {
+    pub(super) fn by(decision: &Decision, until_ns: u64) -> Self {
         // A key that is on a list is charged nothing.
         let cost = if decision.cause() == Cause::Rule { decision.cost() } else { 0 };
-        Self { cost, at_ns: decision.at_ns(), with_shadows: decision.would_deny().is_none() }
+        Self { cost, at_ns: decision.at_ns(), until_ns, with_shadows: decision.would_deny().is_none() }
     }
 }
 

@@ -109,6 +109,25 @@ async fn a_refund_in_time_gives_all_back() {
     }
 }
 
+/// By a clock that goes on: the first charge of a key, for which room is made, counts from a later time than the request.
+#[tokio::test]
+async fn a_refund_by_a_real_clock_gives_all_back() {
+    for limit in ["log 1/15min", "fixed 1/26w", "sliding 1/26w", "1/15min"] {
+        let layer = RateLimitLayer::builder()
+            .rule(RouteRule::new("login", limit))
+            .settle_by("login", |_| Settle::Refund)
+            .build()
+            .unwrap();
+        let service = layer.layer(service_fn(super::handler));
+        for client in 0..50 {
+            for _ in 0..5 {
+                let request = get("/", &format!("192.0.2.{client}"));
+                assert_eq!(service.clone().oneshot(request).await.unwrap().status(), 200, "{limit}");
+            }
+        }
+    }
+}
+
 /// The cost is taken before the call: at no time are more than five undecided.
 #[tokio::test]
 async fn guesses_at_once_do_not_get_past_the_limit() {
