@@ -19,7 +19,8 @@ pub enum Settle {
     /// that later requests wait for; other policies, and tiers, as much of it as fits.
     Cost(u64),
     /// The request has cost as many as its body has bytes. If nobody knows that beforehand, they are counted as
-    /// they are sent, by a [`MeterBytesLayer`](super::MeterBytesLayer) around the layer.
+    /// they are sent, by a [`MeterBytesLayer`](super::MeterBytesLayer) around the layer. Without one, what was taken
+    /// before the call is all that it costs, and [`Notice::UncountedBody`](super::Notice::UncountedBody) says so.
     BytesSent,
 }
 
