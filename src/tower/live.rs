@@ -43,6 +43,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    #[inline]
     fn new(shared: &Shared, decision: Decision, policy: Option<HeaderValue>) -> Self {
         let wall_ns = shared.options.style.tells_the_time().then(|| shared.wall_ns(decision.at_ns()));
         Self { decision, policy, wall_ns }
@@ -97,6 +98,7 @@ impl Ask<'_> {
         known.unwrap_or(&self.gate.policy)
     }
 
+    #[cold]
     fn charge(&self, shared: &Arc<Shared>, decision: &Decision) -> Option<Charge> {
         let settle = Arc::clone(self.gate.settle.as_ref()?);
         let limiter = Arc::clone(&self.gate.limiter);
@@ -120,12 +122,19 @@ impl Live {
             Err(NoKey::Refuse) => Verdict::NoKey,
             Ok(ask) if matches.is_empty() => {
                 let decision = ask.acquire();
-                let answer = || Answer::new(shared, decision, ask.policy().value.clone());
-                if decision.is_denied() {
-                    return Verdict::Refuse(answer());
+                let charges = match &ask.gate.settle {
+                    Some(_) if decision.is_allowed() => ask.charge(shared, &decision).into_iter().collect(),
+                    _ => Vec::new(),
+                };
+                if ask.rule.is_shadow() && decision.is_allowed() {
+                    return Verdict::Pass(None, charges);
                 }
-                let charges = ask.charge(shared, &decision).into_iter().collect();
-                Verdict::Pass((!ask.rule.is_shadow()).then(answer), charges)
+                // Made once, in its place: it is long, and most requests come by here.
+                let answer = Answer::new(shared, decision, ask.policy().value.clone());
+                match decision.is_allowed() {
+                    true => Verdict::Pass(Some(answer), charges),
+                    false => Verdict::Refuse(answer),
+                }
             }
             first => asker.several(first.ok(), matches),
         }
