@@ -1,12 +1,13 @@
 //! An axum service with several routes, tiers and a file of rules that is read again while it serves.
 //!
 //! ```sh
-//! cargo run --release --example axum_service --features axum -- 127.0.0.1:3000 examples/rules.toml
+//! cargo run --release --example axum_service --features axum
 //! curl -i 127.0.0.1:3000/
 //! curl -i -d 'open sesame' 127.0.0.1:3000/login
 //! ```
 //!
-//! Without a file there is no layer at all: the other side of `benches/http/run.sh`.
+//! The first argument is another address than 127.0.0.1:3000, the second another file than `examples/rules.toml`, or
+//! `--no-limits` for no layer at all: the other side of `benches/http/run.sh`.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, StatusCode};
@@ -15,13 +16,17 @@ use axum::routing::{get, post};
 use axum::{Router, ServiceExt};
 use std::convert::Infallible;
 use std::error::Error;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tollgate::rules::RulesError;
-use tollgate::tower::{RateLimitBuilder, RateLimitLayer, RequestHead, Settle};
+use tollgate::tower::{Notice, RateLimitBuilder, RateLimitLayer, RequestHead, Settle};
 use tower::{Layer, Service};
+
+/// The rules, unless others are named.
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rules.toml");
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -30,16 +35,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(&address).await?;
     println!("listening on http://{}", listener.local_addr()?);
 
-    let Some(rules) = arguments.next().map(PathBuf::from) else {
-        return serve(listener, routes()).await;
+    run(listener, arguments.next().as_deref()).await
+}
+
+/// Serves under the rules of a file.
+pub async fn run(listener: TcpListener, rules: Option<&str>) -> Result<(), Box<dyn Error>> {
+    let rules = match rules {
+        Some("--no-limits") => return serve(listener, routes()).await,
+        rules => PathBuf::from(rules.unwrap_or(RULES)),
     };
-    let layer = limits().rules_file(&rules).on_notice(|notice| eprintln!("{notice}")).build()?;
+    let layer = limits().rules_file(&rules).on_notice(tell).build()?;
     let handle = layer.handle();
     let _watch = handle.watch(&rules, Duration::from_secs(1))?;
     reload_on_hangup(handle, rules);
     // `routes().layer(layer)` would do as well. Around the whole router it is a little cheaper: axum puts each layer of
     // its own into a box.
     serve(listener, layer.layer(routes())).await
+}
+
+fn tell(notice: &Notice<'_>) {
+    // Not by `eprintln!`, which panics if nobody reads.
+    let _ = writeln!(io::stderr(), "{notice}");
 }
 
 /// Serves with the peer's address beside each request.
@@ -72,17 +88,21 @@ async fn login(password: String) -> (StatusCode, &'static str) {
 
 /// What only the program knows about limits; the rest is in the file.
 pub fn limits() -> RateLimitBuilder {
-    RateLimitLayer::builder().tier_by(plan).settle_by("login", |response| match response.is_success() {
-        true => Settle::Refund,
-        false => Settle::Keep,
-    })
+    RateLimitLayer::builder()
+        .key_by("customer", customer)
+        .tier_by(|request| customer(request).map(|_| "premium"))
+        .settle_by("login", |response| match response.is_success() {
+            true => Settle::Refund,
+            false => Settle::Keep,
+        })
 }
 
-/// Which plan the owner of an API key has paid for: a table of customers, here of one.
-fn plan(request: &RequestHead<'_>) -> Option<&'static str> {
+/// Whose API key it is: a table of customers, here of one. A key that is not in it is nobody's: else whoever invents
+/// keys would have a budget for each.
+fn customer(request: &RequestHead<'_>) -> Option<&'static str> {
     const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
     let key = request.headers().get(API_KEY)?;
-    (key == "key-of-acme").then_some("premium")
+    (key == "key-of-acme").then_some("acme")
 }
 
 #[cfg(unix)]

@@ -14,8 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tollgate::rules::RulesError;
-use tollgate::tower::{ClientIp, NoBody, RateLimitLayer};
+use tollgate::tower::{ClientIp, NoBody, RateLimitBuilder, RateLimitLayer};
 use tonic::body::Body;
 use tonic::codegen::http;
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -29,14 +28,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3002".to_owned());
     let listener = TcpListener::bind(&address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    serve(listener, limits("10/s burst 5")?).await
+    serve(listener, limits("10/s burst 5").build()?).await
 }
 
 /// tonic says who the peer is in a way of its own, and its bodies are not made of text.
-pub fn limits(limit: &str) -> Result<RateLimitLayer<NoBody>, RulesError> {
+pub fn limits(limit: &str) -> RateLimitBuilder<NoBody> {
     let client_ip = ClientIp::peer()
         .peer_from(|extensions| extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr));
-    RateLimitLayer::builder().limit(limit).client_ip(client_ip).without_body().build()
+    RateLimitLayer::builder().limit(limit).client_ip(client_ip).without_body()
 }
 
 /// Serves until the task is ended.

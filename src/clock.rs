@@ -126,6 +126,18 @@ impl Clock {
 }
 
 impl Clock {
+    /// The system's time of day at a moment that this clock has shown, which may have been set since the process
+    /// began. A clock moved by hand knows no other day than its own.
+    #[cfg(feature = "tower")]
+    pub(crate) fn wall_ns(&self, at_ns: u64) -> u64 {
+        if let Source::Manual(_) = &self.source {
+            return at_ns;
+        }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ago_ns = self.now_ns().saturating_sub(at_ns);
+        u64::try_from(since_epoch.as_nanos()).unwrap_or(at_ns).saturating_sub(ago_ns)
+    }
+
     /// The time, if it can be read without a call that might leave this function.
     #[inline(always)]
     pub(crate) fn quick_ns(&self) -> Option<u64> {

@@ -16,9 +16,13 @@ use crate::permit::Permit;
 use crate::policies::Policies;
 use crate::policy::Policy;
 use crate::reserve::Line;
+#[cfg(feature = "tower")]
+use crate::reserve::{spend_beyond, spend_what_fits};
 use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
 use crate::table::Table;
 use crate::tier::Tier;
+#[cfg(feature = "tower")]
+use crate::tower::Spent;
 use crate::trace;
 use crate::watch::Watch;
 use ahash::RandomState;
@@ -310,15 +314,37 @@ impl Limiter {
         charge::refund(self.compiled(0), &self.cells(key), cost);
     }
 
-    /// Gives back `left` of the `taken` for `key` before `at_ns`, as far as they still count: what was taken since
-    /// stays. A tier goes by its own policy.
+    /// Gives back `left` of what was spent for `key`, as far as it still counts: what was taken since stays. A tier
+    /// goes by its own policy.
     #[cfg(feature = "tower")]
-    pub(crate) fn undo(&self, key: u64, tier: Option<&str>, left: u64, taken: u64, at_ns: u64) {
-        let policy = match tier.and_then(|name| self.tier(name)) {
+    pub(crate) fn undo(&self, key: u64, tier: Option<&str>, left: u64, spent: &Spent) {
+        let left = left.min(spent.cost);
+        if left > 0 {
+            let Spent { cost, at_ns, until_ns, with_shadows } = *spent;
+            let (policy, cells) = (self.compiled_for(tier), self.cells(&key));
+            charge::undo(policy, &cells, left, cost, (at_ns, until_ns), with_shadows);
+        }
+    }
+
+    /// Spends what has been used already, whether it fits or not, as far as the policy can: nobody asked, so
+    /// nothing is counted as decided.
+    #[cfg(feature = "tower")]
+    pub(crate) fn spend_anyway(&self, key: u64, tier: Option<&str>, extra: u64) {
+        let (policy, cells) = (self.compiled_for(tier), self.cells(&key));
+        if self.above_rules(&cells, cells.now_ns(), extra).is_none() {
+            match policy.only_bucket {
+                Some(bucket) if tier.is_none() => spend_beyond(&bucket, &cells, extra),
+                _ => spend_what_fits(policy, &cells, extra),
+            }
+        }
+    }
+
+    #[cfg(feature = "tower")]
+    fn compiled_for(&self, tier: Option<&str>) -> &Compiled {
+        match tier.and_then(|name| self.tier(name)) {
             Some(tier) => tier.compiled(),
             None => self.compiled(0),
-        };
-        charge::undo(policy, &self.cells(&key), left, taken, at_ns);
+        }
     }
 
     /// Forgets all that was taken for `key`, and its lockouts; [lists](Self::unlist) stay as they are.
@@ -513,6 +539,13 @@ impl Limiter {
     }
 
     pub(crate) fn change_policy(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
+        self.put_policy(tier, policy)?;
+        self.amend();
+        Ok(())
+    }
+
+    /// The first half of a change: from here on it is decided by the new policy. It takes no longer with more keys.
+    pub(crate) fn put_policy(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
         // Relaxed: published with the policy; whoever has seen that goes by it.
         self.special.fetch_or(CHANGED, Ordering::Relaxed);
         let before = &self.policies.current().tiers[tier];
@@ -524,13 +557,17 @@ impl Limiter {
         if before.policy != *policy {
             trace::policy_changed(self.name(), before.name.as_deref(), &before.policy, policy);
         }
+        Ok(())
+    }
+
+    /// The second half: a walk through the whole table.
+    pub(crate) fn amend(&self) {
         // What earlier rules left behind must not make anybody wait for longer than the new ones can.
         self.table.amend(|cell, word| {
             let (plan, now_ns) = (*self.policies.current().plan_of(cell)?, self.clock.now_ns());
             let plan = plan.booked(self.horizon.ns());
             plan.is_doubtful(word, now_ns).then(|| plan.settled(word, now_ns))
         });
-        Ok(())
     }
 
     /// The policy in force.

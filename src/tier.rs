@@ -162,6 +162,12 @@ impl<'a> Tier<'a> {
         self.limiter.change_policy(self.index, &policy.try_into().map_err(Into::into)?)
     }
 
+    /// As [`Limiter::put_policy`].
+    #[cfg(feature = "tower")]
+    pub(crate) fn put_policy(&self, policy: &Policy) -> Result<(), Error> {
+        self.limiter.put_policy(self.index, policy)
+    }
+
     /// The policy in force.
     ///
     /// ```

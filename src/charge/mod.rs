@@ -522,16 +522,23 @@ pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, cost: u64) {
 }
 
 /// Undoes `left` of the `taken` that were spent under every rule, as far as they still count: what others have spent
-/// since stays. `at_ns` is a time that was read right after they were.
+/// since stays. They were decided by the first of the two times, and done by the other.
 #[cfg(feature = "tower")]
-pub(crate) fn undo(policy: &Compiled, cells: &impl Cells, left: u64, taken: u64, at_ns: u64) {
-    for rule in &policy.rules {
+pub(crate) fn undo(
+    policy: &Compiled,
+    cells: &impl Cells,
+    left: u64,
+    taken: u64,
+    (at_ns, until_ns): (u64, u64),
+    with_shadows: bool,
+) {
+    for rule in policy.rules.iter().filter(|rule| with_shadows || !rule.shadow) {
         let (index, plan) = (rule.first_cell, rule.plan);
         // Another policy may be in force by now, in which so much has no room.
         let (left, taken) = (left.min(plan.limit()), taken.min(plan.limit()));
         match plan {
             Plan::SlidingLog(log) => {
-                let last = log.token.admit(log.token.fresh(at_ns), at_ns, 1);
+                let last = log.token.admit(log.token.fresh(until_ns), until_ns, 1);
                 rest_newest(log, index, cells, left, last);
             }
             Plan::InFlight(_) => {}

@@ -351,9 +351,8 @@ impl<'a> Reservation<'a> {
                 if back > 0 {
                     charge::refund(compiled, &cells, back);
                 }
-                if extra > 0 && charge::acquire_at(compiled, &cells, cells.now_ns(), extra).is_denied() {
-                    let fits = charge::peek(compiled, &cells, cells.now_ns(), 0).remaining();
-                    let _ = charge::acquire_at(compiled, &cells, cells.now_ns(), fits.min(extra));
+                if extra > 0 {
+                    spend_what_fits(compiled, &cells, extra);
                 }
             }
             Held::Booked { compiled, bucket, charge, spot, changes } => {
@@ -442,8 +441,16 @@ fn ahead_units(bucket: &Bucket, word: u64, now_ns: u64) -> u64 {
     if ahead >> (PAYLOAD_BITS - 1) == 0 { ahead } else { 0 }
 }
 
+/// Spends what has been used already, as much of it as fits.
+pub(crate) fn spend_what_fits(compiled: &Compiled, cells: &impl Cells, extra: u64) {
+    if charge::acquire_at(compiled, cells, cells.now_ns(), extra).is_denied() {
+        let fits = charge::peek(compiled, cells, cells.now_ns(), 0).remaining();
+        let _ = charge::acquire_at(compiled, cells, cells.now_ns(), fits.min(extra));
+    }
+}
+
 /// Spends what has been used already, as far as a word can say.
-fn spend_beyond(bucket: &Bucket, cells: &impl Cells, extra: u64) {
+pub(crate) fn spend_beyond(bucket: &Bucket, cells: &impl Cells, extra: u64) {
     // No more than a word's range at a time, or the product of cost and interval might be too large.
     let mut left = extra.min((PAYLOAD_MASK >> 2) / bucket.plan.interval_units);
     let mut part = left;

@@ -192,7 +192,7 @@ impl RuleSet {
                 is_ruled |= !rule.is_otherwise() && !rule.is_shadow();
             }
         }
-        if is_ruled && has_otherwise && self.rules_every_reading(method, path) {
+        if is_ruled && has_otherwise && self.rules_every_reading(method, path, |_| true) {
             for (index, rule) in self.rules.iter().enumerate() {
                 if rule.is_otherwise() {
                     matches.set(index, false);
@@ -202,12 +202,37 @@ impl RuleSet {
         matches
     }
 
-    /// Whether there is a rule of its own for each way to read the path. A router may read a path that has several in
-    /// a way that has none.
-    fn rules_every_reading(&self, method: &str, path: &RequestPath<'_>) -> bool {
-        let ruling = || self.rules.iter().filter(|rule| !rule.is_otherwise() && !rule.is_shadow());
-        path.is_plain()
-            || path.readings().all(|reading| ruling().any(|rule| rule.matching().reads(method, reading)))
+    /// The places of the rules for otherwise that a request falls under if, of all the others, only these apply to
+    /// it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn otherwise(
+        &self,
+        method: &str,
+        path: &RequestPath<'_>,
+        applies: impl Fn(usize) -> bool,
+    ) -> impl Iterator<Item = usize> {
+        let is_ruled = self.rules_every_reading(method, path, applies);
+        let rules = self.rules.iter().enumerate().filter(move |_| !is_ruled);
+        let matching = rules.filter(|(_, rule)| rule.is_otherwise() && rule.matching().matches(method, path));
+        matching.map(|(index, _)| index)
+    }
+
+    /// Whether there is a rule of its own, among those that apply, for each way to read the path. A router may read a
+    /// path that has several in a way that has none.
+    fn rules_every_reading(
+        &self,
+        method: &str,
+        path: &RequestPath<'_>,
+        applies: impl Fn(usize) -> bool,
+    ) -> bool {
+        let is_ruling = |(index, rule): &(usize, &RouteRule)| {
+            !rule.is_otherwise() && !rule.is_shadow() && applies(*index)
+        };
+        let ruling = || self.rules.iter().enumerate().filter(is_ruling).map(|(_, rule)| rule.matching());
+        match path.is_plain() {
+            true => ruling().any(|matching| matching.matches(method, path)),
+            false => path.readings().all(|reading| ruling().any(|matching| matching.reads(method, reading))),
+        }
     }
 
     /// The names of all keys that the program has to provide: `user` for `custom:user`.

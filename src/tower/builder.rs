@@ -65,8 +65,20 @@ pub enum Notice<'a> {
         /// The rule.
         rule: &'a str,
     },
+    /// The bytes of a response were to be [charged for](super::Settle::BytesSent), and nobody counts them: there is
+    /// no [`MeterBytesLayer`](super::MeterBytesLayer) around the layer. Said once in the life of a layer.
+    UncountedBody {
+        /// The rule.
+        rule: &'a str,
+    },
     /// Other rules are in force.
     Reloaded,
+    /// This rule was there before, but what was spent under it is forgotten: its key, its tiers or its room are others
+    /// now, or it has had more limits than one limiter keeps apart.
+    BegunAnew {
+        /// The rule.
+        rule: &'a str,
+    },
     /// Other rules were not accepted: those before stay in force.
     NotReloaded(&'a RulesError),
 }
@@ -78,7 +90,13 @@ impl fmt::Display for Notice<'_> {
                 f,
                 "a request has no key for rule `{rule}`: does the server put the peer's address into the extensions?"
             ),
+            Self::UncountedBody { rule } => write!(
+                f,
+                "rule `{rule}` charges for the bytes of responses, and nobody counts them: put a `MeterBytesLayer` \
+                 around the layer"
+            ),
             Self::Reloaded => f.write_str("other rules are in force"),
+            Self::BegunAnew { rule } => write!(f, "rule `{rule}` begins anew: what was spent is forgotten"),
             Self::NotReloaded(error) => write!(f, "the rules stay as they were: {error}"),
         }
     }
@@ -102,9 +120,12 @@ pub(super) struct Options {
     pub(super) tier: Option<Box<TierOf>>,
     pub(super) cost: Option<Box<CostOf>>,
     pub(super) settle: Vec<(Box<str>, Arc<SettleFn>)>,
+    /// Rules whose unit is a byte.
+    pub(super) byte_rules: Vec<Box<str>>,
     pub(super) missing: MissingKey,
     pub(super) style: HeaderStyle,
     pub(super) silent_when_allowed: bool,
+    pub(super) never_grpc: bool,
     pub(super) on_notice: Option<Box<OnNotice>>,
     pub(super) clock: Option<Clock>,
     pub(super) count_decisions: bool,
@@ -132,7 +153,7 @@ pub(super) struct Options {
 #[must_use = "a builder does nothing until `build`"]
 pub struct RateLimitBuilder<R = ProblemJson> {
     limit: Option<Result<Policy, Error>>,
-    key: KeySpec,
+    key: Option<KeySpec>,
     rules: Vec<RouteRule>,
     exclusions: RuleSet,
     file: Option<Source>,
@@ -150,7 +171,7 @@ impl RateLimitBuilder {
     pub(super) fn new() -> Self {
         Self {
             limit: None,
-            key: KeySpec::default(),
+            key: None,
             rules: Vec::new(),
             exclusions: RuleSet::default(),
             file: None,
@@ -183,6 +204,8 @@ impl<R> RateLimitBuilder<R> {
     /// Whose budget [`limit`](Self::limit) is: a [`KeySpec`] as text, such as `"header:x-api-key | ip"`; `ip` unless
     /// given.
     ///
+    /// A header that nobody verifies is a key of the client's choosing: whoever sends another one with every request
+    /// is never limited. Check it in [`key_by`](Self::key_by), or add a rule by `ip`.
     /// ```
     /// use tollgate::tower::RateLimitLayer;
     ///
@@ -191,12 +214,15 @@ impl<R> RateLimitBuilder<R> {
     /// ```
     pub fn key(mut self, key: &str) -> Self {
         match key.parse() {
-            Ok(key) => self.key = key,
-            Err(error) => {
-                self.error.get_or_insert(error);
-            }
+            Ok(key) => self.key = Some(key),
+            Err(error) => self.note(error),
         }
         self
+    }
+
+    /// Keeps the first thing that is wrong.
+    fn note(&mut self, error: RulesError) {
+        self.error.get_or_insert(error);
     }
 
     /// One more rule.
@@ -226,9 +252,7 @@ impl<R> RateLimitBuilder<R> {
         let mut exclusion = RouteMatch::default();
         match exclusion.add_path(path) {
             Ok(()) => self.exclusions = self.exclusions.excluding(exclusion),
-            Err(error) => {
-                self.error.get_or_insert(error);
-            }
+            Err(error) => self.note(error),
         }
         self
     }
@@ -242,9 +266,8 @@ impl<R> RateLimitBuilder<R> {
     /// let layer = RateLimitLayer::builder().rules(rules).build()?;
     /// # Ok::<(), tollgate::rules::RulesError>(())
     /// ```
-    pub fn rules(mut self, rules: RuleSet) -> Self {
-        self.file = Some(Source::Set(rules));
-        self
+    pub fn rules(self, rules: RuleSet) -> Self {
+        self.with_source(Source::Set(rules))
     }
 
     /// The same from a file. It is read once; see [`RulesHandle::watch`](super::RulesHandle::watch).
@@ -255,8 +278,16 @@ impl<R> RateLimitBuilder<R> {
     /// let error = RateLimitLayer::builder().rules_file("no/such/rules.toml").build().unwrap_err();
     /// assert!(error.to_string().starts_with("no/such/rules.toml: "));
     /// ```
-    pub fn rules_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.file = Some(Source::File(path.into()));
+    pub fn rules_file(self, path: impl Into<PathBuf>) -> Self {
+        self.with_source(Source::File(path.into()))
+    }
+
+    fn with_source(mut self, source: Source) -> Self {
+        if self.file.replace(source).is_some() {
+            self.note(RulesError::new(
+                "rules come from one place: give `rules` or `rules_file`, and that once",
+            ));
+        }
         self
     }
 
@@ -302,6 +333,11 @@ impl<R> RateLimitBuilder<R> {
             }
             None => false,
         };
+        if self.options.custom.iter().any(|known| *known.name == *name) {
+            self.note(RulesError::new(format!(
+                "there are two keys of the name `{name}`: `key_by` is given twice"
+            )));
+        }
         self.options.custom.push(CustomKey { name: name.into(), write: Box::new(write) });
         self
     }
@@ -367,8 +403,30 @@ impl<R> RateLimitBuilder<R> {
         rule: &str,
         settle: impl Fn(&ResponseHead<'_>) -> Settle + Send + Sync + 'static,
     ) -> Self {
+        if self.options.settle.iter().any(|(known, _)| **known == *rule) {
+            self.note(RulesError::new(format!("the charges of rule `{rule}` are settled in two ways")));
+        }
         self.options.settle.push((rule.into(), Arc::new(settle)));
         self
+    }
+
+    /// Charges every request under a rule for the bytes of its response, as [`Settle::BytesSent`] does, and says in
+    /// the headers that they are what is counted.
+    ///
+    /// ```
+    /// use tollgate::rules::RouteRule;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .rule(RouteRule::new("downloads", "100_000_000/h").path("/files/**"))
+    ///     .charge_bytes("downloads")
+    ///     .build()?;
+    /// # let _: RateLimitLayer = layer;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
+    pub fn charge_bytes(mut self, rule: &str) -> Self {
+        self.options.byte_rules.push(rule.into());
+        self.settle_by(rule, |_| Settle::BytesSent)
     }
 
     /// What becomes of requests without a key; they share one budget unless told otherwise.
@@ -407,6 +465,13 @@ impl<R> RateLimitBuilder<R> {
     /// ```
     pub fn headers_on_refusals_only(mut self) -> Self {
         self.options.silent_when_allowed = true;
+        self
+    }
+
+    /// Refuses as HTTP does, whatever the client seems to speak: where no gRPC is served, a client that calls itself
+    /// gRPC is told 429 all the same.
+    pub fn never_grpc(mut self) -> Self {
+        self.options.never_grpc = true;
         self
     }
 
@@ -458,6 +523,7 @@ impl<R> RateLimitBuilder<R> {
     }
 
     /// Who is told what the people who run the service should know. With the feature `tracing` it is an event, too.
+    /// If nobody listens to either, a warning is a line on the standard error.
     ///
     /// ```
     /// use tollgate::tower::RateLimitLayer;
@@ -527,13 +593,21 @@ impl<R> RateLimitBuilder<R> {
     /// # Errors
     ///
     /// No rule at all, or rules that are not right; a key `custom:NAME` that [`key_by`](Self::key_by) does not know;
-    /// a rule for [`settle_by`](Self::settle_by) that is not there.
+    /// a rule for [`settle_by`](Self::settle_by) that is not there; two limits, keys or settlements of one name; what
+    /// would have no effect, such as a key without a limit.
     pub fn build(mut self) -> Result<RateLimitLayer<R>, RulesError> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let default =
-            self.limit.transpose()?.map(|limit| RouteRule::new("default", limit).key_spec(self.key));
+        let default = match (self.limit.transpose()?, self.key) {
+            (Some(limit), key) => Some(RouteRule::new("default", limit).key_spec(key.unwrap_or_default())),
+            (None, None) => None,
+            (None, Some(_)) => {
+                return Err(RulesError::new(
+                    "`key` is that of `limit`, and there is none: each rule has its own `key`",
+                ));
+            }
+        };
         let has_rules = default.is_some() || !self.rules.is_empty() || self.file.is_some();
         if !has_rules {
             return Err(RulesError::new("a layer needs a limit, a rule or a file of rules"));
@@ -548,7 +622,7 @@ impl<R> RateLimitBuilder<R> {
             Some(Source::Set(rules)) => rules,
             Some(Source::File(path)) => RuleSet::from_path(path)?,
         };
-        let live = Live::build(&self.options, &file, None)?;
+        let live = Live::new(&self.options, &file)?;
         let hasher = RandomState::new();
         let shared = Shared {
             nobody: hasher.hash_one("nobody"),
@@ -556,7 +630,8 @@ impl<R> RateLimitBuilder<R> {
             options: self.options,
             live: ArcSwap::from_pointee(live),
             reloading: Mutex::new(()),
-            warned: OnceLock::new(),
+            told_of_key: OnceLock::new(),
+            told_of_body: OnceLock::new(),
         };
         Ok(RateLimitLayer { shared: Arc::new(shared), respond: self.respond })
     }

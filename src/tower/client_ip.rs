@@ -282,9 +282,18 @@ fn address(text: &str) -> Option<IpAddr> {
     found.or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip())).map(|ip| ip.to_canonical())
 }
 
+/// A network of IPv4 addresses in IPv6 as one of IPv4, as which the addresses are looked up.
+fn canonical(network: IpNet) -> IpNet {
+    let bits = network.prefix_len().checked_sub(96);
+    match (network, network.addr().to_canonical(), bits) {
+        (IpNet::V6(_), address @ IpAddr::V4(_), Some(bits)) => IpNet::new(address, bits).unwrap_or(network),
+        _ => network,
+    }
+}
+
 fn network(text: &str) -> Result<IpNet, Error> {
     let found = text.parse::<IpNet>().ok();
-    found.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).ok_or_else(|| {
+    found.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(canonical).ok_or_else(|| {
         Error::new(format!(
             "`{text}` is no network: write an address, or one with a prefix such as `10.0.0.0/8`"
         ))

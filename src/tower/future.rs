@@ -4,7 +4,7 @@ use super::headers::HeaderStyle;
 use super::live::Answer;
 use super::meter::Meter;
 use super::settle::{Charge, ResponseHead};
-use http::Response;
+use http::{Response, StatusCode};
 use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
@@ -45,13 +45,15 @@ pin_project! {
 pub(super) struct After {
     pub(super) answer: Option<Answer>,
     pub(super) style: HeaderStyle,
+    /// Whether the response is sent without its body.
+    pub(super) is_head: bool,
     pub(super) charges: Vec<Charge>,
 }
 
 impl After {
     fn finish<B: http_body::Body>(&mut self, response: &mut Response<B>) {
         if let Some(answer) = &self.answer {
-            self.style.write(response.headers_mut(), &answer.decision, answer.policy.as_ref());
+            self.style.write(response.headers_mut(), answer);
         }
         if !self.charges.is_empty() {
             self.settle(response);
@@ -60,10 +62,15 @@ impl After {
 
     #[cold]
     fn settle<B: http_body::Body>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        // Whatever body it has is for nobody: the server leaves it out.
+        let is_without_body = self.is_head
+            || status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let head = ResponseHead {
-            status: response.status(),
+            status,
             headers: response.headers(),
-            body_bytes: response.body().size_hint().exact(),
+            body_bytes: if is_without_body { Some(0) } else { response.body().size_hint().exact() },
         };
         self.charges.retain(|charge| charge.settle(&head));
         if !self.charges.is_empty() {

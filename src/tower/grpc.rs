@@ -1,7 +1,8 @@
 //! A refusal in gRPC's terms: a response of headers only, with a status that says when to come back.
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use super::head::RequestHead;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, Version};
 use std::time::Duration;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -16,15 +17,21 @@ pub(super) enum Code {
     ResourceExhausted = 8,
 }
 
-/// The content type of a gRPC request, which its response has as well. gRPC is always a `POST`: any other request
-/// would be told of a refusal as a success.
-pub(super) fn content_type<'a>(method: &Method, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
-    if method != Method::POST {
-        return None;
-    }
-    let value = headers.get(CONTENT_TYPE)?;
+/// The content type of a gRPC request, which its response has as well. gRPC is always a `POST` over HTTP/2 or later that
+/// takes trailers: any other client would take a refusal in these terms for a success.
+pub(super) fn content_type<'a>(head: &RequestHead<'a>) -> Option<&'a HeaderValue> {
+    let value = head.headers.get(CONTENT_TYPE)?;
     let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
-    matches!(rest.first(), None | Some(b'+' | b';' | b'-')).then_some(value)
+    let is_grpc = matches!(rest.first(), None | Some(b'+' | b';' | b'-'))
+        && head.method == Method::POST
+        && matches!(head.version, Version::HTTP_2 | Version::HTTP_3)
+        && takes_trailers(head.headers);
+    is_grpc.then_some(value)
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(TE).iter().flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
+    codings.into_iter().any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// The response: the message is of printable ASCII without `%`.
@@ -108,7 +115,10 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+    use http::Request;
 
     #[test]
     fn base64_as_rfc_4648_has_it() {
@@ -122,23 +132,28 @@ mod tests {
 
     #[test]
     fn only_grpc_is_grpc() {
-        let is_grpc = |value: &str| {
-            let value = HeaderValue::from_str(value).ok();
-            let headers = HeaderMap::from_iter(value.map(|value| (CONTENT_TYPE, value)));
-            assert!(content_type(&Method::GET, &headers).is_none());
-            content_type(&Method::POST, &headers).is_some()
+        let is_grpc = |method: &str, version: Version, trailers: &str, content_type: &str| {
+            let request = Request::builder().method(method).version(version).header(TE, trailers);
+            let request = request.header(CONTENT_TYPE, content_type).body(()).unwrap();
+            let head = RequestHead {
+                method: request.method(),
+                uri: request.uri(),
+                version,
+                headers: request.headers(),
+                extensions: request.extensions(),
+                client_ip: None,
+            };
+            super::content_type(&head).is_some()
         };
-        for yes in [
-            "application/grpc",
-            "application/grpc+proto",
-            "application/grpc-web+proto",
-            "application/grpc;x=1",
-        ] {
-            assert!(is_grpc(yes), "{yes}");
+        for yes in ["application/grpc", "application/grpc+proto", "application/grpc;x=1"] {
+            assert!(is_grpc("POST", Version::HTTP_2, "trailers", yes), "{yes}");
+            assert!(is_grpc("POST", Version::HTTP_3, "gzip;q=0.5, Trailers", yes), "{yes}");
+            assert!(!is_grpc("GET", Version::HTTP_2, "trailers", yes), "{yes}");
+            assert!(!is_grpc("POST", Version::HTTP_11, "trailers", yes), "{yes}");
+            assert!(!is_grpc("POST", Version::HTTP_2, "gzip", yes), "{yes}");
         }
-        for no in ["application/json", "application/grpcish", "text/plain; application/grpc"] {
-            assert!(!is_grpc(no), "{no}");
+        for no in ["application/json", "application/grpcish", "text/plain; application/grpc", ""] {
+            assert!(!is_grpc("POST", Version::HTTP_2, "trailers", no), "{no}");
         }
-        assert!(content_type(&Method::POST, &HeaderMap::new()).is_none());
     }
 }

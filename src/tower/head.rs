@@ -2,7 +2,7 @@
 
 use super::builder::CustomKey;
 use crate::rules::{KeySource, RequestPath};
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::{Extensions, HeaderMap, Method, Uri, Version};
 use std::hash::Hasher;
 use std::net::IpAddr;
 
@@ -23,6 +23,7 @@ use std::net::IpAddr;
 pub struct RequestHead<'a> {
     pub(super) method: &'a Method,
     pub(super) uri: &'a Uri,
+    pub(super) version: Version,
     pub(super) headers: &'a HeaderMap,
     pub(super) extensions: &'a Extensions,
     pub(super) client_ip: Option<IpAddr>,
@@ -55,6 +56,23 @@ impl<'a> RequestHead<'a> {
     #[must_use]
     pub fn uri(&self) -> &'a Uri {
         self.uri
+    }
+
+    /// The path that rules go by: that of the target. With the feature `axum`, where a router inside another one sees
+    /// only the rest of the path, it is the whole of it.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        #[cfg(feature = "axum")]
+        if let Some(original) = self.extensions.get::<axum::extract::OriginalUri>() {
+            return original.0.path();
+        }
+        self.uri.path()
+    }
+
+    /// The version of HTTP.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The headers.

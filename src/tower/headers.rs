@@ -1,5 +1,6 @@
 //! What a response says of the limit: the fields of the drafts, and those from before them.
 
+use super::live::Answer;
 use crate::decision::Decision;
 use crate::{Algorithm, Policy, Rule};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,6 +9,8 @@ use std::time::Duration;
 /// A structured field's integers have 15 digits.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 const NS_PER_S: u64 = 1_000_000_000;
+/// Sooner than this nobody is told to come back.
+const RETRY_MIN: Duration = Duration::from_secs(1);
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -57,12 +60,17 @@ pub enum HeaderStyle {
 
 impl HeaderStyle {
     /// The policy as the style writes it; `None` if it does not, or if there is nothing to tell.
-    pub(super) fn policy(self, policy: &Policy) -> Option<String> {
-        let items: Vec<String> = policy.rules().iter().filter_map(|rule| self.item(rule)).collect();
+    pub(super) fn policy(self, policy: &Policy, is_bytes: bool) -> Option<String> {
+        let items: Vec<String> = policy.rules().iter().filter_map(|rule| self.item(rule, is_bytes)).collect();
         (!items.is_empty()).then(|| items.join(", "))
     }
 
-    fn item(self, rule: &Rule) -> Option<String> {
+    /// Whether it says when something is by the time of day.
+    pub(super) fn tells_the_time(self) -> bool {
+        self == Self::LegacyEpoch
+    }
+
+    fn item(self, rule: &Rule, is_bytes: bool) -> Option<String> {
         // A rule that never refuses is none of the client's business.
         if rule.is_shadow() {
             return None;
@@ -70,17 +78,22 @@ impl HeaderStyle {
         let (quota, window) = quota(rule);
         let window = window.map(|window| format!(";w={window}")).unwrap_or_default();
         match self {
-            Self::Draft11 => Some(format!("\"{}\";q={quota}{window}", rule.name().unwrap_or_default())),
+            Self::Draft11 => {
+                let unit = if is_bytes { ";qu=\"content-bytes\"" } else { "" };
+                Some(format!("\"{}\";q={quota}{unit}{window}", rule.name().unwrap_or_default()))
+            }
             Self::Draft7 | Self::Draft6 => Some(format!("{quota}{window}")),
             Self::LegacyEpoch | Self::LegacyDelta | Self::Off => None,
         }
     }
 
     /// Writes down what was decided. A field that is there already stays; draft 11's are lists and get longer.
-    pub(super) fn write(self, headers: &mut HeaderMap, decision: &Decision, policy: Option<&HeaderValue>) {
+    pub(super) fn write(self, headers: &mut HeaderMap, answer: &Answer) {
+        let Answer { decision, policy, wall_ns } = answer;
         let limit = decision.limit().min(INTEGER_MAX);
         let remaining = decision.remaining().min(INTEGER_MAX);
-        let reset = seconds_up(decision.reset_after()).min(INTEGER_MAX);
+        let until = until(decision);
+        let reset = seconds_up(until).min(INTEGER_MAX);
         if let Some(policy) = policy {
             headers.append(RATELIMIT_POLICY, policy.clone());
         }
@@ -101,11 +114,21 @@ impl HeaderStyle {
             Self::Draft6 => write_three(headers, DRAFT6, [limit, remaining, reset]),
             Self::LegacyDelta => write_three(headers, LEGACY, [limit, remaining, reset]),
             Self::LegacyEpoch => {
-                let reset_ns = u64::try_from(decision.reset_after().as_nanos()).unwrap_or(u64::MAX);
-                let epoch = decision.at_ns().saturating_add(reset_ns).div_ceil(NS_PER_S);
+                let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+                let wall_ns = wall_ns.unwrap_or_else(|| decision.at_ns());
+                let epoch = wall_ns.saturating_add(until_ns).div_ceil(NS_PER_S);
                 write_three(headers, LEGACY, [limit, remaining, epoch]);
             }
         }
+    }
+}
+
+/// How long what is said holds: until all is there again, or for a refusal until the request would pass. The drafts
+/// ask that `Retry-After` not be earlier than the end of the window, so it is the end.
+fn until(decision: &Decision) -> Duration {
+    match decision.retry_after() {
+        Some(wait) => wait.max(RETRY_MIN),
+        None => decision.reset_after(),
     }
 }
 
@@ -134,8 +157,13 @@ fn quota(rule: &Rule) -> (u64, Option<u64>) {
     (integer(quota), Some(integer(window_ns.div_ceil(second_ns))))
 }
 
+/// `Retry-After`: in whole seconds, rounded up.
+pub(super) fn retry_after_seconds(wait: Duration) -> u64 {
+    seconds_up(wait.max(RETRY_MIN))
+}
+
 /// Whole seconds, rounded up: whoever waits that long has waited long enough.
-pub(super) fn seconds_up(time: Duration) -> u64 {
+fn seconds_up(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 

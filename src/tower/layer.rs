@@ -7,11 +7,13 @@ use super::refusal::ProblemJson;
 use super::service::RateLimit;
 use super::watch::Watch;
 use crate::rules::{RuleSet, RulesError};
-use crate::{Error, Limiter, Policy, Stats};
+use crate::{Clock, Error, Limiter, Policy, Stats};
 use ahash::RandomState;
 use arc_swap::ArcSwap;
 use http::Request;
 use std::fmt;
+use std::io::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -41,8 +43,10 @@ pub(super) struct Shared {
     pub(super) nobody: u64,
     /// Held while rules are changed.
     pub(super) reloading: Mutex<()>,
-    /// Set once a missing key was told of.
-    pub(super) warned: OnceLock<()>,
+    /// Set once a missing key was told of, ...
+    pub(super) told_of_key: OnceLock<()>,
+    /// ... and once a body that nobody counts was.
+    pub(super) told_of_body: OnceLock<()>,
 }
 
 impl Shared {
@@ -51,6 +55,7 @@ impl Shared {
         RequestHead {
             method: request.method(),
             uri: request.uri(),
+            version: request.version(),
             headers,
             extensions,
             client_ip: self.options.client_ip.find(headers, extensions),
@@ -58,20 +63,47 @@ impl Shared {
     }
 
     pub(super) fn warn_of_missing_key(&self, rule: &str) {
-        if self.warned.set(()).is_ok() {
+        if self.told_of_key.set(()).is_ok() {
             self.tell(&Notice::MissingKey { rule });
+        }
+    }
+
+    pub(super) fn warn_of_uncounted_body(&self, rule: &str) {
+        if self.told_of_body.set(()).is_ok() {
+            self.tell(&Notice::UncountedBody { rule });
+        }
+    }
+
+    /// The time of day at a moment that the limiters' clock has shown.
+    pub(super) fn wall_ns(&self, at_ns: u64) -> u64 {
+        match &self.options.clock {
+            Some(clock) => clock.wall_ns(at_ns),
+            None => Clock::default().wall_ns(at_ns),
         }
     }
 
     fn tell(&self, notice: &Notice<'_>) {
         #[cfg(feature = "tracing")]
-        match notice {
-            Notice::Reloaded => tracing::info!(target: "tollgate", "{notice}"),
-            Notice::MissingKey { .. } => tracing::warn!(target: "tollgate", "{notice}"),
-            Notice::NotReloaded(_) => tracing::error!(target: "tollgate", "{notice}"),
-        }
-        if let Some(tell) = &self.options.on_notice {
-            tell(notice);
+        let is_heard = {
+            match notice {
+                Notice::Reloaded => tracing::info!(target: "tollgate", "{notice}"),
+                Notice::NotReloaded(_) => tracing::error!(target: "tollgate", "{notice}"),
+                _ => tracing::warn!(target: "tollgate", "{notice}"),
+            }
+            tracing::dispatcher::has_been_set()
+        };
+        #[cfg(not(feature = "tracing"))]
+        let is_heard = false;
+        match &self.options.on_notice {
+            Some(tell) => {
+                // It has nothing to do with the request, nor with the watch, in which it happens to be told.
+                let _ = catch_unwind(AssertUnwindSafe(|| tell(notice)));
+            }
+            None if is_heard || matches!(notice, Notice::Reloaded) => {}
+            // Somebody has to hear of it. If that is closed too, nobody can.
+            None => {
+                let _ = writeln!(io::stderr(), "tollgate: {notice}");
+            }
         }
     }
 }
@@ -140,9 +172,13 @@ impl<R> fmt::Debug for RateLimitLayer<R> {
 
 /// Changes the rules of a layer while it serves, from anywhere.
 ///
-/// The rules that the program gave to the builder stay; those of the file are replaced, all at once. A rule that
-/// keeps its name, its key and its room keeps what was spent: its limits change as by
-/// [`Limiter::set_policy`](crate::Limiter::set_policy). What is wrong changes nothing.
+/// The rules that the program gave to the builder stay; those of the file are replaced: each request goes by all the
+/// old ones or by all the new ones. What is wrong changes nothing.
+///
+/// A rule that keeps its name, its key, its tiers and its room keeps what was spent, and its limits change as by
+/// [`Limiter::set_policy`](crate::Limiter::set_policy). Those limits change one after the other, right before the rules
+/// do: for the microseconds in between, a request may go by the old rules and find the new limit of one of them. A
+/// rule that cannot go on is told of by [`Notice::BegunAnew`].
 ///
 /// ```
 /// use tollgate::tower::RateLimitLayer;
@@ -201,7 +237,7 @@ impl RulesHandle {
 
     /// Looks at a file every `period`, in a thread of its own, and puts its rules in force when it has changed and
     /// then been the same for a period. What is wrong is told by [`on_notice`](RateLimitBuilder::on_notice), once for
-    /// each version of the file.
+    /// each version of the file, and so is a file that is not there, from the beginning.
     ///
     /// ```
     /// use std::time::Duration;
@@ -216,26 +252,34 @@ impl RulesHandle {
     /// # Errors
     ///
     /// No thread to be had.
-    pub fn watch(&self, path: impl Into<PathBuf>, period: Duration) -> std::io::Result<Watch> {
+    pub fn watch(&self, path: impl Into<PathBuf>, period: Duration) -> io::Result<Watch> {
         Watch::start(self.clone(), path.into(), period)
     }
 
     pub(super) fn put(&self, rules: Result<RuleSet, RulesError>) -> Result<(), RulesError> {
         let done = rules.and_then(|rules| self.replace(&rules));
         // After the lock is released: who is told may put other rules in force.
-        self.shared.tell(&match &done {
-            Ok(()) => Notice::Reloaded,
-            Err(error) => Notice::NotReloaded(error),
-        });
-        done
+        match done {
+            Ok(begun_anew) => {
+                self.shared.tell(&Notice::Reloaded);
+                begun_anew.iter().for_each(|rule| self.shared.tell(&Notice::BegunAnew { rule }));
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.tell(&Notice::NotReloaded(&error));
+                Err(error)
+            }
+        }
     }
 
-    fn replace(&self, rules: &RuleSet) -> Result<(), RulesError> {
+    /// The names of those that had to begin anew.
+    fn replace(&self, rules: &RuleSet) -> Result<Vec<Box<str>>, RulesError> {
         let _one_at_a_time = self.shared.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.shared.live.load_full();
-        let live = Live::build(&self.shared.options, rules, Some(&before))?;
-        self.shared.live.store(Arc::new(live));
-        Ok(())
+        let change = before.changed_to(&self.shared.options, rules)?;
+        self.shared.live.store(Arc::new(change.live));
+        change.amended.iter().for_each(|limiter| limiter.amend());
+        Ok(change.begun_anew)
     }
 
     /// The rules in force, the program's own first.

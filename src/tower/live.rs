@@ -3,11 +3,12 @@
 use super::builder::{MissingKey, Options};
 use super::head::{Keyed, RequestHead};
 use super::layer::Shared;
-use super::settle::{Charge, SettleFn};
+use super::settle::{Charge, SettleFn, Spent};
 use crate::rules::{KeyPart, Matches, RequestPath, RouteRule, RuleSet, RulesError};
-use crate::{Algorithm, Decision, Limiter, Policy, Tier};
+use crate::{Algorithm, Decision, Limiter, Policy, Rule, Tier};
 use http::HeaderValue;
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -37,6 +38,16 @@ struct PolicyText {
 pub(super) struct Answer {
     pub(super) decision: Decision,
     pub(super) policy: Option<HeaderValue>,
+    /// The time of day, for styles that tell it.
+    pub(super) wall_ns: Option<u64>,
+}
+
+impl Answer {
+    #[inline]
+    fn new(shared: &Shared, decision: Decision, policy: Option<HeaderValue>) -> Self {
+        let wall_ns = shared.options.style.tells_the_time().then(|| shared.wall_ns(decision.at_ns()));
+        Self { decision, policy, wall_ns }
+    }
 }
 
 pub(super) enum Verdict {
@@ -48,6 +59,7 @@ pub(super) enum Verdict {
 
 /// One rule's part in a request.
 struct Ask<'a> {
+    index: usize,
     rule: &'a RouteRule,
     gate: &'a RuleGate,
     key: u64,
@@ -71,11 +83,12 @@ impl Ask<'_> {
         }
     }
 
-    fn refund(&self) {
-        match &self.tier {
-            None => self.gate.limiter.refund(&self.key, self.cost),
-            Some(tier) => tier.refund(&self.key, self.cost),
-        }
+    /// Gives back what this decision has taken, and nothing that others have taken since.
+    #[cold]
+    fn hand_back(&self, decision: &Decision) {
+        let tier = self.tier.as_ref().map(Tier::name);
+        let spent = Spent::by(decision, self.gate.limiter.clock.now_ns());
+        self.gate.limiter.undo(self.key, tier, self.cost, &spent);
     }
 
     fn policy(&self) -> &PolicyText {
@@ -85,19 +98,20 @@ impl Ask<'_> {
         known.unwrap_or(&self.gate.policy)
     }
 
-    fn charge(&self) -> Option<Charge> {
+    #[cold]
+    fn charge(&self, shared: &Arc<Shared>, decision: &Decision) -> Option<Charge> {
         let settle = Arc::clone(self.gate.settle.as_ref()?);
         let limiter = Arc::clone(&self.gate.limiter);
-        let at_ns = limiter.clock.now_ns();
         let tier = self.tier.map(|tier| Cow::Owned(tier.name().to_owned()));
-        Some(Charge { limiter, key: self.key, cost: self.cost, at_ns, tier, settle })
+        let (shared, spent) = (Arc::clone(shared), Spent::by(decision, limiter.clock.now_ns()));
+        Some(Charge { shared, limiter, key: self.key, spent, tier, settle })
     }
 }
 
 impl Live {
     /// Decides on a request, and spends for it if it passes.
-    pub(super) fn decide(&self, shared: &Shared, head: &RequestHead<'_>) -> Verdict {
-        let path = RequestPath::new(head.uri.path());
+    pub(super) fn decide(&self, shared: &Arc<Shared>, head: &RequestHead<'_>) -> Verdict {
+        let path = RequestPath::new(head.path());
         let mut matches = self.set.matches_path(head.method.as_str(), &path);
         let Some(first) = matches.next_index() else { return Verdict::Pass(None, Vec::new()) };
         let options = &shared.options;
@@ -108,12 +122,19 @@ impl Live {
             Err(NoKey::Refuse) => Verdict::NoKey,
             Ok(ask) if matches.is_empty() => {
                 let decision = ask.acquire();
-                if decision.is_denied() {
-                    return Verdict::Refuse(Answer { decision, policy: ask.policy().value.clone() });
+                let charges = match &ask.gate.settle {
+                    Some(_) if decision.is_allowed() => ask.charge(shared, &decision).into_iter().collect(),
+                    _ => Vec::new(),
+                };
+                if ask.rule.is_shadow() && decision.is_allowed() {
+                    return Verdict::Pass(None, charges);
                 }
-                let answer =
-                    (!ask.rule.is_shadow()).then(|| Answer { decision, policy: ask.policy().value.clone() });
-                Verdict::Pass(answer, ask.charge().into_iter().collect())
+                // Made once, in its place: it is long, and most requests come by here.
+                let answer = Answer::new(shared, decision, ask.policy().value.clone());
+                match decision.is_allowed() {
+                    true => Verdict::Pass(Some(answer), charges),
+                    false => Verdict::Refuse(answer),
+                }
             }
             first => asker.several(first.ok(), matches),
         }
@@ -129,7 +150,7 @@ enum NoKey {
 /// A request in front of the rules.
 struct Asker<'a> {
     live: &'a Live,
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     head: &'a RequestHead<'a>,
     path: &'a RequestPath<'a>,
     tier: Option<&'a str>,
@@ -147,7 +168,7 @@ impl<'a> Asker<'a> {
             false => self.key_of_nobody(rule)?,
         };
         let tier = self.tier.and_then(|name| gate.limiter.tier(name));
-        Ok(Ask { rule, gate, key, cost: self.cost.saturating_mul(rule.cost_of()), tier })
+        Ok(Ask { index, rule, gate, key, cost: self.cost.saturating_mul(rule.cost_of()), tier })
     }
 
     #[cold]
@@ -166,40 +187,62 @@ impl<'a> Asker<'a> {
     /// quicker) hands back what the earlier ones took.
     fn several(&self, first: Option<Ask<'a>>, mut rest: Matches<'_>) -> Verdict {
         let mut asks = Vec::with_capacity(rest.len() + 1);
+        let mut has_skipped = first.is_none();
         asks.extend(first);
         while let Some(index) = rest.next_index() {
             match self.ask(index) {
                 Ok(ask) => asks.push(ask),
-                Err(NoKey::Skip) => {}
+                Err(NoKey::Skip) => has_skipped = true,
                 Err(NoKey::Refuse) => return Verdict::NoKey,
             }
+        }
+        if has_skipped && self.ask_otherwise(&mut asks).is_err() {
+            return Verdict::NoKey;
         }
         let peeks = asks.iter().map(|ask| (ask, ask.peek())).filter(|(_, decision)| decision.is_denied());
         // The one that takes longest, by the wait it names: whoever names none takes for ever.
         let longest =
             peeks.max_by_key(|(_, decision)| (decision.retry_after().is_none(), decision.retry_after()));
-        let answer = |decision| Answer { decision, policy: self.policies(&asks) };
+        let answer = |decision| Answer::new(self.shared, decision, self.policies(&asks));
         if let Some((ask, _)) = longest {
             // Decided for good: if it fits after all, the others have to be asked again.
             let decision = ask.acquire();
             if decision.is_denied() {
                 return Verdict::Refuse(answer(decision));
             }
-            ask.refund();
+            ask.hand_back(&decision);
         }
-        let mut binding: Option<Decision> = None;
-        for (number, ask) in asks.iter().enumerate() {
+        let mut taken: Vec<Decision> = Vec::with_capacity(asks.len());
+        for ask in &asks {
             let decision = ask.acquire();
             if decision.is_denied() {
-                asks[..number].iter().for_each(Ask::refund);
+                asks.iter().zip(&taken).for_each(|(ask, taken)| ask.hand_back(taken));
                 return Verdict::Refuse(answer(decision));
             }
-            let binds_more = binding.is_none_or(|other| decision.remaining() < other.remaining());
-            if !ask.rule.is_shadow() && binds_more {
-                binding = Some(decision);
+            taken.push(decision);
+        }
+        let told = asks.iter().zip(&taken).filter(|(ask, _)| !ask.rule.is_shadow());
+        let binding = told.map(|(_, decision)| *decision).min_by_key(Decision::remaining);
+        let charges = asks.iter().zip(&taken).filter_map(|(ask, decision)| ask.charge(self.shared, decision));
+        let charges = charges.collect();
+        Verdict::Pass(binding.map(answer), charges)
+    }
+
+    /// A rule that does not apply, for want of a key, must not keep those for otherwise away: nobody would ask.
+    #[cold]
+    fn ask_otherwise(&self, asks: &mut Vec<Ask<'a>>) -> Result<(), NoKey> {
+        let asked: Vec<usize> = asks.iter().map(|ask| ask.index).collect();
+        let method = self.head.method.as_str();
+        for index in self.live.set.otherwise(method, self.path, |index| asked.contains(&index)) {
+            match self.ask(index) {
+                // A path that can be read in several ways may have had it before.
+                Ok(_) if asked.contains(&index) => {}
+                Ok(ask) => asks.push(ask),
+                Err(NoKey::Skip) => {}
+                Err(NoKey::Refuse) => return Err(NoKey::Refuse),
             }
         }
-        Verdict::Pass(binding.map(answer), asks.iter().filter_map(Ask::charge).collect())
+        Ok(())
     }
 
     /// What responses say of all rules together.
@@ -218,53 +261,83 @@ impl<'a> Asker<'a> {
     }
 }
 
+/// Rules that are ready to be in force.
+pub(super) struct Change {
+    pub(super) live: Live,
+    /// Limiters that go on under other limits, and are to be [amended](Limiter::amend) once the rules are in force.
+    pub(super) amended: Vec<Arc<Limiter>>,
+    /// The rules that were there before and have to begin anew.
+    pub(super) begun_anew: Vec<Box<str>>,
+}
+
+impl Change {
+    fn begin_anew(&mut self, options: &Options, index: usize) -> Result<(), RulesError> {
+        let rule = &self.live.set.rules()[index];
+        self.live.gates[index].limiter = Arc::new(new_limiter(options, rule)?);
+        self.begun_anew.push(rule.name().into());
+        Ok(())
+    }
+
+    /// Puts other limits in force on limiters that have been at work. One that has had too many of them begins anew.
+    fn adopt(&mut self, options: &Options, kept: &[usize]) -> Result<(), RulesError> {
+        for &index in kept {
+            let (rule, limiter) = (&self.live.set.rules()[index], &self.live.gates[index].limiter);
+            match adopt(limiter, rule) {
+                Ok(false) => {}
+                Ok(true) => self.amended.push(Arc::clone(limiter)),
+                Err(_) => self.begin_anew(options, index)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Live {
-    /// Puts the program's own rules and those of a file in force. Limiters of rules that were in force before are
-    /// kept with all that was spent, if name, key and room are the same; only their policies change.
-    ///
-    /// Nothing changes on an error.
-    pub(super) fn build(
-        options: &Options,
-        file: &RuleSet,
-        before: Option<&Self>,
-    ) -> Result<Self, RulesError> {
+    /// The program's own rules and those of a file, where there were none before.
+    pub(super) fn new(options: &Options, file: &RuleSet) -> Result<Self, RulesError> {
         let set = joined(&options.own, file)?;
         check(options, &set)?;
-        let mut kept = Vec::new();
+        let gate = |rule| Ok(RuleGate::new(options, rule, Arc::new(new_limiter(options, rule)?)));
+        let gates = set.rules().iter().map(gate).collect::<Result<_, RulesError>>()?;
+        Ok(Self { set, gates })
+    }
+
+    /// The program's own rules and those of another file. Limiters of rules that are in force are kept with all that
+    /// was spent, if name, key and room are the same; only their limits change, and those at once: all else that can
+    /// fail or takes time was done before, or is left for [`Change::amended`].
+    ///
+    /// Nothing changes on an error.
+    pub(super) fn changed_to(&self, options: &Options, file: &RuleSet) -> Result<Change, RulesError> {
+        let set = joined(&options.own, file)?;
+        check(options, &set)?;
+        let (mut kept, mut begun_anew) = (Vec::new(), Vec::new());
         let mut gates = Vec::with_capacity(set.rules().len());
         for (index, rule) in set.rules().iter().enumerate() {
-            let limiter = match before.and_then(|live| live.limiter_for(rule)) {
+            let limiter = match self.limiter_for(rule) {
                 Some(limiter) => {
                     kept.push(index);
                     Arc::clone(limiter)
                 }
-                None => Arc::new(new_limiter(options, rule)?),
+                None => {
+                    let is_known = self.limiter(rule.name()).is_some();
+                    begun_anew.extend(is_known.then(|| rule.name().into()));
+                    Arc::new(new_limiter(options, rule)?)
+                }
             };
             gates.push(RuleGate::new(options, rule, limiter));
         }
-        let mut live = Self { set, gates };
+        let mut change = Change { live: Self { set, gates }, amended: Vec::new(), begun_anew };
         // Last, for this is seen at once.
-        if let Err(error) = live.adopt_limiters(options, &kept) {
-            if let Some(before) = before {
-                before.set.rules().iter().zip(&before.gates).for_each(|(rule, gate)| {
-                    // It was in force a moment ago.
-                    let _ = adopt(&gate.limiter, rule);
-                });
-            }
+        if let Err(error) = change.adopt(options, &kept) {
+            self.set.rules().iter().zip(&self.gates).for_each(|(rule, gate)| {
+                // It was in force a moment ago.
+                if let Ok(true) = adopt(&gate.limiter, rule) {
+                    gate.limiter.amend();
+                }
+            });
             return Err(error);
         }
-        Ok(live)
-    }
-
-    /// Changes the policies of limiters that have been at work. One that has had too many of them begins anew.
-    fn adopt_limiters(&mut self, options: &Options, kept: &[usize]) -> Result<(), RulesError> {
-        for &index in kept {
-            let (rule, gate) = (&self.set.rules()[index], &mut self.gates[index]);
-            if adopt(&gate.limiter, rule).is_err() {
-                gate.limiter = Arc::new(new_limiter(options, rule)?);
-            }
-        }
-        Ok(())
+        Ok(change)
     }
 
     fn limiter_for(&self, rule: &RouteRule) -> Option<&Arc<Limiter>> {
@@ -281,7 +354,8 @@ impl Live {
 impl RuleGate {
     fn new(options: &Options, rule: &RouteRule, limiter: Arc<Limiter>) -> Self {
         let text = |policy: &Policy| {
-            let text = options.style.policy(policy);
+            let is_bytes = options.byte_rules.iter().any(|name| **name == *rule.name());
+            let text = options.style.policy(policy, is_bytes);
             let value = text.as_deref().and_then(|text| HeaderValue::from_str(text).ok());
             PolicyText { text, value }
         };
@@ -318,7 +392,21 @@ fn check(options: &Options, set: &RuleSet) -> Result<(), RulesError> {
             )));
         }
     }
+    let mut limits = HashMap::new();
     for rule in set.rules() {
+        for policy in rule.limit().into_iter().chain(rule.tiers().map(|(_, policy)| policy)) {
+            let mut of_policy = HashSet::new();
+            for name in policy.rules().iter().filter_map(Rule::name) {
+                // Tiers are alternatives, which may well have the names of each other.
+                let other = *limits.entry(name).or_insert(rule.name());
+                if other != rule.name() || !of_policy.insert(name) {
+                    return Err(RulesError::new(format!(
+                        "rule `{}`: there are two limits of the name `{name}`, which clients could not tell apart",
+                        rule.name()
+                    )));
+                }
+            }
+        }
         let policies = rule.limit().into_iter().chain(rule.tiers().map(|(_, policy)| policy));
         if policies.flat_map(Policy::rules).any(|limit| limit.algorithm() == Algorithm::InFlight) {
             return Err(RulesError::new(format!(
@@ -343,15 +431,19 @@ fn new_limiter(options: &Options, rule: &RouteRule) -> Result<Limiter, RulesErro
     builder.build().map_err(|error| RulesError::new(format!("rule `{}`: {error}", rule.name())))
 }
 
-/// Puts a rule's limits in force on a limiter that has been at work.
-fn adopt(limiter: &Limiter, rule: &RouteRule) -> Result<(), crate::Error> {
-    if let Ok(policy) = rule.limit() {
-        limiter.set_policy(policy.clone())?;
+/// Puts a rule's limits in force on a limiter that has been at work; whether they are others than before. The
+/// limiter's table is still to be [amended](Limiter::amend) then.
+fn adopt(limiter: &Limiter, rule: &RouteRule) -> Result<bool, crate::Error> {
+    let mut has_changed = false;
+    if let Some(policy) = rule.limit().ok().filter(|policy| *policy != limiter.policy()) {
+        limiter.put_policy(0, policy)?;
+        has_changed = true;
     }
     for (name, policy) in rule.tiers() {
-        if let Some(tier) = limiter.tier(name) {
-            tier.set_policy(policy.clone())?;
+        if let Some(tier) = limiter.tier(name).filter(|tier| policy != tier.policy()) {
+            tier.put_policy(policy)?;
+            has_changed = true;
         }
     }
-    Ok(())
+    Ok(has_changed)
 }

@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -37,6 +37,17 @@ pub struct Meter {
 struct Payer {
     charge: Charge,
     prepaid: AtomicU64,
+    /// Set once somebody counts.
+    claimed: OnceLock<()>,
+}
+
+impl Drop for Payer {
+    fn drop(&mut self) {
+        if self.claimed.get().is_none() {
+            let rule = self.charge.limiter.name().unwrap_or_default();
+            self.charge.shared.warn_of_uncounted_body(rule);
+        }
+    }
 }
 
 impl Payer {
@@ -52,7 +63,10 @@ impl Payer {
 
 impl Meter {
     pub(super) fn new(charges: Vec<Charge>) -> Self {
-        let payer = |charge: Charge| Arc::new(Payer { prepaid: AtomicU64::new(charge.cost), charge });
+        let payer = |charge: Charge| {
+            let prepaid = AtomicU64::new(charge.spent.cost);
+            Arc::new(Payer { charge, prepaid, claimed: OnceLock::new() })
+        };
         Self { payers: charges.into_iter().map(payer).collect() }
     }
 
@@ -60,6 +74,13 @@ impl Meter {
     pub(super) fn and(mut self, other: Option<Self>) -> Self {
         self.payers.extend(other.into_iter().flat_map(|meter| meter.payers));
         self
+    }
+
+    /// Somebody is there who counts.
+    fn claim(&self) {
+        for payer in &self.payers {
+            let _ = payer.claimed.set(());
+        }
     }
 
     /// So many more bytes were sent. The first of them are covered by what was taken before the call.
@@ -72,6 +93,7 @@ impl Meter {
     /// }
     /// ```
     pub fn add(&self, bytes: u64) {
+        self.claim();
         if bytes > 0 {
             self.payers.iter().for_each(|payer| payer.pay(bytes));
         }
@@ -88,6 +110,7 @@ impl Meter {
     /// }
     /// ```
     pub fn finish(&self) {
+        self.claim();
         for payer in &self.payers {
             // Relaxed: as above.
             payer.charge.give_back(payer.prepaid.swap(0, Relaxed));
@@ -98,6 +121,13 @@ impl Meter {
 /// A meter that ends with the body that it belongs to.
 #[derive(Debug)]
 struct Running(Meter);
+
+impl Running {
+    fn new(meter: Meter) -> Self {
+        meter.claim();
+        Self(meter)
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -206,7 +236,7 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = ready!(self.project().future.poll(context))?;
         // Taken out: whoever counts further outside must not count the same bytes again.
-        let meter = response.extensions_mut().remove::<Meter>().map(Running);
+        let meter = response.extensions_mut().remove::<Meter>().map(Running::new);
         Poll::Ready(Ok(response.map(|body| MeteredBody { body, meter })))
     }
 }

@@ -24,5 +24,6 @@ pub use layer::{RateLimitLayer, RulesHandle};
 pub use meter::{Meter, MeterBytes, MeterBytesLayer, MeteredBody, MeteredFuture};
 pub use refusal::{NoBody, ProblemJson, Refusal, Respond, RespondWith};
 pub use service::RateLimit;
+pub(crate) use settle::Spent;
 pub use settle::{ResponseHead, Settle};
 pub use watch::Watch;

@@ -2,7 +2,7 @@
 
 use super::grpc;
 use super::head::RequestHead;
-use super::headers::seconds_up;
+use super::headers::retry_after_seconds;
 use crate::{Decision, Outcome};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
@@ -36,6 +36,8 @@ pub struct Refusal<'a> {
     pub(super) head: &'a RequestHead<'a>,
     /// `None` for a request without a key.
     pub(super) decision: Option<Decision>,
+    /// The content type of a client that speaks gRPC.
+    pub(super) grpc: Option<&'a HeaderValue>,
 }
 
 impl<'a> Refusal<'a> {
@@ -115,10 +117,11 @@ impl<'a> Refusal<'a> {
     /// ```
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.retry_after().map(|wait| seconds_up(wait).max(1))
+        self.retry_after().map(retry_after_seconds)
     }
 
-    /// Whether the client speaks gRPC.
+    /// Whether the client speaks gRPC: a `POST` of `application/grpc` with `te: trailers` over HTTP/2 or later. Any
+    /// client can look like one; see [`never_grpc`](super::RateLimitBuilder::never_grpc).
     ///
     /// ```
     /// use tollgate::tower::Refusal;
@@ -129,7 +132,7 @@ impl<'a> Refusal<'a> {
     /// ```
     #[must_use]
     pub fn is_grpc(&self) -> bool {
-        grpc::content_type(self.head.method, self.head.headers).is_some()
+        self.grpc.is_some()
     }
 
     /// The response as the layer would give it, with a body that is made of a text: for bodies that cannot be made
@@ -147,7 +150,7 @@ impl<'a> Refusal<'a> {
     /// }
     /// ```
     pub fn response<B>(&self, body: impl FnOnce(String) -> B) -> Response<B> {
-        let mut response = match grpc::content_type(self.head.method, self.head.headers) {
+        let mut response = match self.grpc {
             Some(content_type) => {
                 let code = match self.decision {
                     Some(_) => grpc::Code::ResourceExhausted,

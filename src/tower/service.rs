@@ -1,10 +1,11 @@
 //! The service: decides in `call`, and passes everything else through.
 
 use super::future::{After, ResponseFuture};
+use super::grpc;
 use super::layer::Shared;
-use super::live::{Answer, Verdict};
+use super::live::Verdict;
 use super::refusal::{Refusal, Respond};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -83,17 +84,21 @@ where
             Verdict::Pass(answer, charges) => {
                 let options = &self.shared.options;
                 let answer = answer.filter(|_| !options.silent_when_allowed);
-                let after = After { answer, style: options.style, charges };
+                let is_head = *head.method == Method::HEAD;
+                let after = After { answer, style: options.style, is_head, charges };
                 return ResponseFuture::passing(self.inner.call(request), after);
             }
             Verdict::Refuse(answer) => Some(answer),
             Verdict::NoKey => None,
         };
-        let refusal = Refusal { head: &head, decision: refused.as_ref().map(|answer| answer.decision) };
+        let options = &self.shared.options;
+        let decision = refused.as_ref().map(|answer| answer.decision);
+        let grpc = if options.never_grpc { None } else { grpc::content_type(&head) };
+        let refusal = Refusal { head: &head, decision, grpc };
         let mut response = self.respond.respond(&refusal);
         refusal.write_retry_after(&mut response);
-        if let Some(Answer { decision, policy }) = refused {
-            self.shared.options.style.write(response.headers_mut(), &decision, policy.as_ref());
+        if let Some(answer) = refused {
+            options.style.write(response.headers_mut(), &answer);
         }
         ResponseFuture::refusing(response)
     }

@@ -1,11 +1,11 @@
 //! Charges that depend on the response: taken before the call, settled after it.
 
-use crate::Limiter;
+use super::layer::Shared;
+use crate::{Cause, Decision, Limiter};
 use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What became of a request's charge, once its response is known.
 ///
@@ -34,7 +34,8 @@ pub enum Settle {
     /// that later requests wait for; other policies, and tiers, as much of it as fits.
     Cost(u64),
     /// The request has cost as many as its body has bytes. If nobody knows that beforehand, they are counted as
-    /// they are sent, by a [`MeterBytesLayer`](super::MeterBytesLayer) around the layer.
+    /// they are sent, by a [`MeterBytesLayer`](super::MeterBytesLayer) around the layer. Without one, what was taken
+    /// before the call is all that it costs, and [`Notice::UncountedBody`](super::Notice::UncountedBody) says so.
     BytesSent,
 }
 
@@ -85,7 +86,7 @@ impl<'a> ResponseHead<'a> {
         self.headers
     }
 
-    /// How long the body is, if that is known before it is sent.
+    /// How long the body is, if that is known before it is sent: nothing for `HEAD` and for statuses that have none.
     ///
     /// ```
     /// use tollgate::tower::{ResponseHead, Settle};
@@ -117,16 +118,36 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
+/// What a decision took from its key, as far as it can be given back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) cost: u64,
+    /// The time that it was decided by: never later than what was taken counts from, so that nothing is given back of
+    /// a window in which nothing was taken.
+    pub(crate) at_ns: u64,
+    /// A time that was read after that: a token of a log for which room had to be made counts from a later time.
+    pub(crate) until_ns: u64,
+    /// Whether rules that only watch have taken it too.
+    pub(crate) with_shadows: bool,
+}
+
+impl Spent {
+    pub(super) fn by(decision: &Decision, until_ns: u64) -> Self {
+        // A key that is on a list is charged nothing.
+        let cost = if decision.cause() == Cause::Rule { decision.cost() } else { 0 };
+        Self { cost, at_ns: decision.at_ns(), until_ns, with_shadows: decision.would_deny().is_none() }
+    }
+}
+
 pub(super) type SettleFn = dyn Fn(&ResponseHead<'_>) -> Settle + Send + Sync;
 
 /// What was taken for a request whose response has a say.
 #[derive(Clone)]
 pub(super) struct Charge {
+    pub(super) shared: Arc<Shared>,
     pub(super) limiter: Arc<Limiter>,
     pub(super) key: u64,
-    pub(super) cost: u64,
-    /// A time that was read right after the cost was taken.
-    pub(super) at_ns: u64,
+    pub(super) spent: Spent,
     pub(super) tier: Option<Cow<'static, str>>,
     pub(super) settle: Arc<SettleFn>,
 }
@@ -144,35 +165,28 @@ impl Charge {
     }
 
     fn settle_at(&self, actual: u64) {
-        match actual.checked_sub(self.cost) {
-            Some(0) => {}
+        let cost = self.spent.cost;
+        match actual.checked_sub(cost) {
             Some(extra) => self.spend(extra),
-            None => self.give_back(self.cost - actual),
+            None => self.give_back(cost - actual),
         }
     }
 
     /// A response may be long in coming: only what this request took is given back, and only while it counts.
     pub(super) fn give_back(&self, left: u64) {
-        if left > 0 {
-            self.limiter.undo(self.key, self.tier.as_deref(), left, self.cost, self.at_ns);
-        }
+        self.limiter.undo(self.key, self.tier.as_deref(), left, &self.spent);
     }
 
     /// Spends whether it fits or not, as far as the policy can.
     pub(super) fn spend(&self, extra: u64) {
-        if let Some(tier) = self.tier.as_deref().and_then(|tier| self.limiter.tier(tier)) {
-            if tier.try_acquire_n(&self.key, extra).is_denied() {
-                let fits = tier.peek_n(&self.key, 0).remaining();
-                let _ = tier.try_acquire_n(&self.key, fits.min(extra));
-            }
-        } else if let Ok(nothing) = self.limiter.reserve(&self.key, 0, Duration::MAX) {
-            nothing.commit(extra);
+        if extra > 0 {
+            self.limiter.spend_anyway(self.key, self.tier.as_deref(), extra);
         }
     }
 }
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("cost", &self.cost).field("tier", &self.tier).finish_non_exhaustive()
+        f.debug_struct("Charge").field("spent", &self.spent).field("tier", &self.tier).finish_non_exhaustive()
     }
 }

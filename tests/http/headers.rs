@@ -52,9 +52,77 @@ async fn draft_11_is_a_structured_field() {
     while refused.status() == 200 {
         refused = served.call(get("/", "192.0.2.1")).await;
     }
-    assert_eq!(text(refused.headers(), "ratelimit"), Some(r#""burst";r=0;t=60"#));
+    assert_eq!(text(refused.headers(), "ratelimit"), Some(r#""burst";r=0;t=1"#));
     assert_eq!(text(refused.headers(), "ratelimit-policy"), Some(policy));
     assert_eq!(text(refused.headers(), "retry-after"), Some("1"), "0.6 s, rounded up");
+}
+
+/// As the drafts ask: `Retry-After` is not before the end of the window that the other fields tell of.
+#[tokio::test]
+async fn nobody_is_told_to_come_back_before_the_window_ends() {
+    let limits = [
+        "100/min",
+        "90/min burst 20",
+        "1000/s burst 2",
+        "fixed 3/min",
+        "log 3/100s",
+        "sliding 3/min",
+        "3/s; fixed 5/min",
+    ];
+    for limit in limits {
+        for (style, field, before) in [
+            (HeaderStyle::Draft11, "ratelimit", ";t="),
+            (HeaderStyle::Draft7, "ratelimit", ", reset="),
+            (HeaderStyle::Draft6, "ratelimit-reset", ""),
+            (HeaderStyle::LegacyDelta, "x-ratelimit-reset", ""),
+        ] {
+            let served = serve(RateLimitLayer::builder().limit(limit).headers(style));
+            for step in 0..60 {
+                served.hand.advance(Duration::from_millis(step * 37));
+                let mut response = served.call(get("/", "192.0.2.1")).await;
+                while response.status() == 200 {
+                    response = served.call(get("/", "192.0.2.1")).await;
+                }
+                let value = text(response.headers(), field).unwrap();
+                let until: u64 = value[value.find(before).unwrap() + before.len()..].parse().unwrap();
+                let wait: u64 = text(response.headers(), "retry-after").unwrap().parse().unwrap();
+                assert!(1 <= until && until <= wait, "{limit} {style:?}: {wait} and {value}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_counts_bytes_says_so() {
+    let served = serve(RateLimitLayer::builder().limit("1000/min").charge_bytes("default"));
+    let response = served.call(get("/", "192.0.2.1")).await;
+    let policy = text(response.headers(), "ratelimit-policy").unwrap();
+    let list = Parser::new(policy).parse::<List>().unwrap();
+    let ListEntry::Item(item) = &list[0] else { panic!("{policy}") };
+    let unit = item.params.get("qu").and_then(|unit| unit.as_string()).map(sfv::StringRef::as_str);
+    assert_eq!(unit, Some("content-bytes"), "{policy}");
+    // Six bytes were sent before, and this request has paid for one so far.
+    let response = served.call(get("/", "192.0.2.1")).await;
+    assert_eq!(text(response.headers(), "ratelimit"), Some(r#""default";r=993;t=1"#));
+    let served =
+        serve(RateLimitLayer::builder().limit("9/min").charge_bytes("default").headers(HeaderStyle::Draft7));
+    let response = served.call(get("/", "192.0.2.1")).await;
+    assert_eq!(text(response.headers(), "ratelimit-policy"), Some("9;w=60"));
+}
+
+/// Not by the clock of the limiters, which is read once a process.
+#[tokio::test]
+async fn the_time_of_day_is_the_systems() {
+    let layer =
+        RateLimitLayer::builder().limit("fixed 10/52w").headers(HeaderStyle::LegacyEpoch).build().unwrap();
+    let service = tower::Layer::layer(&layer, tower::service_fn(super::handler));
+    let seconds = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let before = seconds();
+    let response = tower::ServiceExt::oneshot(service, get("/", "192.0.2.1")).await.unwrap();
+    let reset: u64 = text(response.headers(), "x-ratelimit-reset").unwrap().parse().unwrap();
+    // Windows are aligned to the epoch.
+    let window = 52 * 7 * 86_400;
+    assert!(reset.abs_diff((before / window + 1) * window) <= 2, "{reset} after {before}");
 }
 
 #[tokio::test]
@@ -191,8 +259,12 @@ async fn grpc_is_answered_in_its_own_terms() {
         .rule(RouteRule::new("token", "1/s").key("header:token").path("/token"))
         .missing_key(MissingKey::Deny);
     let served = serve(builder);
-    let call =
-        |path| with_header(request("POST", path, "192.0.2.1"), "content-type", "application/grpc+proto");
+    let speaking_grpc = |request| {
+        let mut request = with_header(request, "content-type", "application/grpc+proto");
+        *request.version_mut() = http::Version::HTTP_2;
+        with_header(request, "te", "trailers")
+    };
+    let call = |path| speaking_grpc(request("POST", path, "192.0.2.1"));
     served.status(call("/package.Service/Method")).await;
     let refused = served.call(call("/package.Service/Method")).await;
     assert_eq!(refused.status(), 200);
@@ -204,12 +276,22 @@ async fn grpc_is_answered_in_its_own_terms() {
     assert!(refused.body().is_empty());
     let refused = served.call(call("/token")).await;
     assert_eq!(text(refused.headers(), "grpc-status"), Some("7"));
-    // gRPC is a POST: what calls itself gRPC otherwise must not get a refusal that looks like a success.
-    for method in ["GET", "HEAD", "PUT"] {
-        let odd = with_header(request(method, "/", "192.0.2.1"), "content-type", "application/grpc");
+    // gRPC is a POST over HTTP/2 that takes trailers: what calls itself gRPC otherwise must not get a refusal that
+    // looks like a success.
+    let mut old = call("/");
+    *old.version_mut() = http::Version::HTTP_11;
+    let mut bare = call("/");
+    bare.headers_mut().remove("te");
+    let others = ["GET", "HEAD", "PUT"].map(|method| speaking_grpc(request(method, "/", "192.0.2.1")));
+    for odd in others.into_iter().chain([old, bare]) {
+        let shown = format!("{odd:?}");
         let refused = served.call(odd).await;
-        assert_eq!(refused.status(), 429, "{method}");
+        assert_eq!(refused.status(), 429, "{shown}");
         assert_eq!(text(refused.headers(), "cache-control"), Some("no-store"));
         assert_eq!(text(refused.headers(), "grpc-status"), None);
     }
+    // And where nobody serves gRPC, whatever it calls itself.
+    let served = serve(RateLimitLayer::builder().limit("1/min").never_grpc());
+    served.status(call("/")).await;
+    assert_eq!(served.status(call("/")).await, 429);
 }

@@ -2,8 +2,8 @@
 
 use super::{get, request, serve, with_header};
 use std::sync::{Arc, Mutex};
-use tollgate::rules::RouteRule;
-use tollgate::tower::{ClientIp, MissingKey, RateLimitLayer};
+use tollgate::rules::{RouteRule, RuleSet};
+use tollgate::tower::{ClientIp, MissingKey, RateLimitLayer, Settle};
 
 #[tokio::test]
 async fn an_api_key_or_else_the_address() {
@@ -67,6 +67,14 @@ fn addresses_are_found_as_they_are_written() {
     ] {
         assert_eq!(find(&list, from, "x-forwarded-for", lines).as_deref(), Some(client), "{from} {lines:?}");
     }
+    // A proxy's network, however it is written.
+    for written in ["::ffff:10.0.0.0/104", "::ffff:10.0.0.1", "::ffff:a00:1/128"] {
+        let mapped = ClientIp::x_forwarded_for([written]).unwrap();
+        let client = find(&mapped, "10.0.0.1", "x-forwarded-for", &["198.51.100.1"]);
+        assert_eq!(client.as_deref(), Some("198.51.100.1"), "{written}");
+        let stranger = find(&mapped, "192.0.2.1", "x-forwarded-for", &["198.51.100.1"]);
+        assert_eq!(stranger.as_deref(), Some("192.0.2.1"), "{written}");
+    }
     let forwarded = ClientIp::forwarded(["10.0.0.0/8"]).unwrap();
     for (lines, client) in [
         (&["for=198.51.100.1"] as &[_], "198.51.100.1"),
@@ -123,6 +131,30 @@ async fn a_request_without_a_key_is_never_an_error_of_the_server() {
     }
 }
 
+/// A rule that is passed over for want of a key leaves the request to the rule for all others.
+#[tokio::test]
+async fn what_is_passed_over_falls_under_the_rule_for_otherwise() {
+    let keyed = || RouteRule::new("search", "fixed 9/min").path("/search/**").key("header:token");
+    let rest = || RouteRule::new("rest", "fixed 2/min").otherwise();
+    let builder = || RateLimitLayer::builder().rule(keyed()).rule(rest()).missing_key(MissingKey::Allow);
+    let served = serve(builder());
+    assert_eq!(served.admitted(9, |_| get("/search", "192.0.2.1")).await, 2);
+    assert_eq!(served.admitted(9, |_| with_header(get("/search", "192.0.2.1"), "token", "t")).await, 9);
+    // Beside a rule that watches, and for a path with a reading that nothing else rules.
+    let watching = RouteRule::new("watch", "9/min").key("ip").shadow();
+    let served = serve(builder().rule(watching));
+    assert_eq!(served.admitted(9, |_| get("/search/a", "192.0.2.1")).await, 2);
+    let other = RouteRule::new("other", "fixed 9/min").path("/other");
+    let served = serve(builder().rule(other));
+    assert_eq!(served.admitted(9, |_| get("/other", "192.0.2.1")).await, 9);
+    assert_eq!(served.admitted(9, |_| get("/search/../other", "192.0.2.2")).await, 2);
+    // Nor does the rule for otherwise refuse what it has no key for.
+    let keyed_rest = RouteRule::new("rest", "fixed 2/min").key("header:token").otherwise();
+    let served =
+        serve(RateLimitLayer::builder().rule(keyed()).rule(keyed_rest).missing_key(MissingKey::Allow));
+    assert_eq!(served.admitted(9, |_| get("/search", "192.0.2.1")).await, 9);
+}
+
 /// What stands in for a missing part is no value of that part.
 #[tokio::test]
 async fn a_key_that_stands_in_is_not_taken_for_the_first() {
@@ -153,15 +185,62 @@ fn a_layer_says_what_is_wrong_when_it_is_built() {
             RateLimitLayer::builder().limit("1/s").rule(RouteRule::new("default", "1/s")),
             "two rules of the name",
         ),
-        (
-            RateLimitLayer::builder().limit("1/s").settle_by("login", |_| tollgate::tower::Settle::Keep),
-            "rule `login`",
-        ),
+        (RateLimitLayer::builder().limit("1/s").settle_by("login", |_| Settle::Keep), "rule `login`"),
         (RateLimitLayer::builder().rules_file("/nowhere/rules.toml"), "cannot be read"),
+        (
+            RateLimitLayer::builder().rules(RuleSet::default()).rules_file("/nowhere/rules.toml"),
+            "rules come from one place",
+        ),
+        (
+            RateLimitLayer::builder().rule(RouteRule::new("api", "1/s")).key("global"),
+            "`key` is that of `limit`, and there is none",
+        ),
+        (
+            RateLimitLayer::builder()
+                .limit("1/s")
+                .settle_by("default", |_| Settle::Keep)
+                .charge_bytes("default"),
+            "rule `default` are settled in two ways",
+        ),
+        (
+            RateLimitLayer::builder().limit("1/s").key_by("user", |_| Some(1)).key_by("user", |_| Some(2)),
+            "two keys of the name `user`",
+        ),
+        (RateLimitLayer::builder().limit("1/s named a; 9/min named a"), "two limits of the name `a`"),
+        (
+            RateLimitLayer::builder()
+                .rule(RouteRule::new("api", "1/s; 9/min"))
+                .rule(RouteRule::new("api-2", "1/s")),
+            "rule `api-2`: there are two limits of the name `api-2`",
+        ),
     ] {
         let error = builder.build().unwrap_err().to_string();
         assert!(error.contains(cause), "{error}");
     }
+}
+
+/// A router inside another one sees the rest of the path only; rules go by the whole.
+#[tokio::test]
+async fn a_nested_router_is_ruled_by_the_whole_path() {
+    use axum::body::Body;
+    use tower::ServiceExt;
+    let layer = RateLimitLayer::builder()
+        .rule(RouteRule::new("login", "fixed 1/min").path("/api/login").key("ip + path"))
+        .rule(RouteRule::new("rest", "fixed 2/min").path("/login").key("ip + path"))
+        .build()
+        .unwrap();
+    let routes = || axum::Router::new().route("/login", axum::routing::get(|| async { "hello" }));
+    let app = axum::Router::new().nest("/api", routes().layer(layer.clone())).merge(routes().layer(layer));
+    let mut passed = Vec::new();
+    for path in ["/api/login", "/login"] {
+        passed.push(0);
+        for _ in 0..5 {
+            let request = get(path, "192.0.2.1").map(|()| Body::empty());
+            let status = app.clone().oneshot(request).await.unwrap().status();
+            *passed.last_mut().unwrap() += usize::from(status == 200);
+        }
+    }
+    assert_eq!(passed, [1, 2]);
 }
 
 #[test]

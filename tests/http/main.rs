@@ -14,6 +14,7 @@ mod sockets;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::task::{Context, Poll};
 use tollgate::tower::{PeerAddr, RateLimitBuilder, RateLimitLayer, Respond};
 use tollgate::{Clock, ManualHand};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -45,6 +46,33 @@ async fn handler(request: Request<()>) -> Result<Response<String>, Infallible> {
     Ok(response)
 }
 
+/// A service that has to be asked whether it is ready before each call. A clone has not been asked yet.
+struct Asked<S> {
+    inner: S,
+    is_ready: bool,
+}
+
+impl<S: Clone> Clone for Asked<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), is_ready: false }
+    }
+}
+
+impl<S: Service<Request<()>>> Service<Request<()>> for Asked<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context).map_ok(|()| self.is_ready = true)
+    }
+
+    fn call(&mut self, request: Request<()>) -> S::Future {
+        assert!(std::mem::take(&mut self.is_ready), "called without being ready");
+        self.inner.call(request)
+    }
+}
+
 /// A service behind a layer, and the hand of its clock.
 struct Served<R> {
     layer: RateLimitLayer<R>,
@@ -62,7 +90,7 @@ fn serve_rules(rules: &str) -> Served<tollgate::tower::ProblemJson> {
 
 impl<R: Respond<String> + Clone> Served<R> {
     async fn call(&self, request: Request<()>) -> Response<String> {
-        let mut service = self.layer.layer(service_fn(handler));
+        let mut service = self.layer.layer(Asked { inner: service_fn(handler), is_ready: false });
         service.ready().await.unwrap().call(request).await.unwrap()
     }
 

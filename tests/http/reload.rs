@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tollgate::tower::{Notice, RateLimitLayer, RulesHandle};
+use tollgate::tower::{Notice, RateLimitBuilder, RateLimitLayer, RulesHandle};
 
 fn rule(name: &str, limit: &str) -> String {
     format!("[[rule]]\nname = '{name}'\nlimit = '{limit}'\n")
@@ -76,6 +76,22 @@ async fn rules_come_and_go_beside_the_programs_own() {
     assert_eq!(names, ["default", "file"]);
 }
 
+/// What cannot go on is told of, by name; what goes on is not.
+#[test]
+fn a_rule_that_begins_anew_is_told_of() {
+    let (tell, notices) = channel();
+    let layer = RateLimitLayer::builder()
+        .limit("9/min")
+        .rules([rule("a", "1/min"), rule("b", "1/min")].concat().parse().unwrap())
+        .on_notice(move |notice| tell.send(notice.to_string()).unwrap())
+        .build()
+        .unwrap();
+    let (a, b) = (rule("a", "2/min"), rule("b", "2/min"));
+    layer.handle().reload(&format!("{a}{b}max_keys = 10\n{}", rule("c", "1/min"))).unwrap();
+    let told: Vec<String> = notices.try_iter().collect();
+    assert_eq!(told, ["other rules are in force", "rule `b` begins anew: what was spent is forgotten"]);
+}
+
 /// More changes than one limiter keeps policies for: it goes on all the same.
 #[test]
 fn changes_do_not_run_out() {
@@ -108,6 +124,38 @@ async fn requests_go_by_one_version_or_the_other() {
     }
     stop.set(()).unwrap();
     changer.join().unwrap();
+}
+
+/// Rules that are kept change under those who go by them: each request finds one limit or the other, nothing that was
+/// spent is forgotten, and at the end the last limit is in force.
+#[tokio::test]
+async fn limits_of_kept_rules_change_while_they_are_asked() {
+    let both = |a: &str, b: &str| [rule("a", a), rule("b", b)].concat();
+    let served = serve_rules(&both("fixed 3000/d", "fixed 4000/d"));
+    let handle = served.layer.handle();
+    let (limiter, changing) = (handle.limiter("a").unwrap(), served.layer.handle());
+    let stop = Arc::new(OnceLock::new());
+    let stopped = Arc::clone(&stop);
+    let changer = std::thread::spawn(move || {
+        while stopped.get().is_none() {
+            changing.reload(&both("fixed 2500/d", "fixed 3500/d")).unwrap();
+            changing.reload(&both("fixed 3000/d", "fixed 4000/d")).unwrap();
+        }
+    });
+    for spent in 1..=2_000 {
+        let response = served.call(get("/", "192.0.2.1")).await;
+        let [policy, limit] =
+            ["ratelimit-policy", "ratelimit"].map(|name| response.headers()[name].to_str().unwrap());
+        let policies =
+            [(2500, 3500), (3000, 4000)].map(|(a, b)| format!("\"a\";q={a};w=86400, \"b\";q={b};w=86400"));
+        assert!(policies.iter().any(|known| known == policy), "{policy}");
+        let left = [2500 - spent, 3000 - spent].map(|left| format!("\"a\";r={left};t=86400"));
+        assert!(left.iter().any(|known| known == limit), "{limit} after {spent}");
+    }
+    stop.set(()).unwrap();
+    changer.join().unwrap();
+    assert!(Arc::ptr_eq(&limiter, &handle.limiter("a").unwrap()));
+    assert_eq!(served.admitted(2000, |_| get("/", "192.0.2.1")).await, 1000);
 }
 
 struct Scratch(PathBuf);
@@ -184,4 +232,77 @@ async fn a_watched_file_is_read_again() {
     assert_eq!(served.admitted(9, |_| get("/", "192.0.2.2")).await, 7);
     drop(watch);
     assert!(notices.try_recv().is_err());
+}
+
+/// A listener for notices, as texts.
+fn listening(layer: RateLimitBuilder) -> (RateLimitLayer, Receiver<String>) {
+    let (tell, notices) = channel();
+    let tell = move |notice: &Notice<'_>| {
+        let text = match notice {
+            Notice::NotReloaded(error) => error.to_string(),
+            notice => notice.to_string(),
+        };
+        tell.send(text.clone()).unwrap();
+        assert!(!text.contains("in force"), "an observer that panics");
+    };
+    (layer.on_notice(tell).build().unwrap(), notices)
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told_of_from_the_beginning() {
+    let (layer, notices) = listening(RateLimitLayer::builder().limit("1/min"));
+    let missing = std::env::temp_dir().join(format!("tollgate-missing-{}.toml", std::process::id()));
+    let _watch = layer.handle().watch(&missing, Duration::from_millis(10)).unwrap();
+    assert!(next(&notices).contains("cannot be read"));
+}
+
+/// A pipe that nobody writes to would be waited for, by the watch and by whoever ends it.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let pipe = Scratch::new("pipe", "");
+    std::fs::remove_file(&pipe.0).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe.0).status().unwrap().success());
+    let (layer, notices) = listening(RateLimitLayer::builder().limit("1/min"));
+    let watch = layer.handle().watch(&pipe.0, Duration::from_millis(10)).unwrap();
+    assert!(next(&notices).contains("no regular file"));
+    drop(watch);
+    assert!(notices.try_recv().is_err());
+}
+
+#[test]
+fn a_watch_outlives_an_observer_that_panics() {
+    let file = Scratch::new("panics", &rule("api", "fixed 1/min"));
+    let (layer, notices) = listening(RateLimitLayer::builder().limit("1/min"));
+    let _watch = layer.handle().watch(&file.0, Duration::from_millis(10)).unwrap();
+    assert_eq!(next(&notices), "other rules are in force");
+    std::fs::write(&file.0, "nonsense").unwrap();
+    assert!(next(&notices).contains(".toml:1:"));
+    layer.handle().reload("rule = []").unwrap();
+    assert_eq!(layer.handle().rules().rules().len(), 1);
+}
+
+/// What nobody listens to is a line on the standard error: of a process of its own, where it can be read.
+#[test]
+fn warnings_are_never_lost() {
+    const INSIDE: &str = "TOLLGATE_UNHEARD";
+    if std::env::var_os(INSIDE).is_some() {
+        let served = serve_rules(&rule("api", "1/min"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(served.status(get("/", "")));
+        let handle = served.layer.handle();
+        handle.reload(&rule("api", "2/min")).unwrap();
+        assert!(handle.reload("nonsense").is_err());
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "reload::warnings_are_never_lost"])
+        .env(INSIDE, "")
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<&str> = told.lines().filter(|line| line.starts_with("tollgate: ")).collect();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(lines.len(), 2, "{told}");
+    assert!(lines[0].contains("no key for rule `api`") && lines[1].contains("the rules stay as they were"));
 }

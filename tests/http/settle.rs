@@ -109,6 +109,25 @@ async fn a_refund_in_time_gives_all_back() {
     }
 }
 
+/// By a clock that goes on: the first charge of a key, for which room is made, counts from a later time than the request.
+#[tokio::test]
+async fn a_refund_by_a_real_clock_gives_all_back() {
+    for limit in ["log 1/15min", "fixed 1/26w", "sliding 1/26w", "1/15min"] {
+        let layer = RateLimitLayer::builder()
+            .rule(RouteRule::new("login", limit))
+            .settle_by("login", |_| Settle::Refund)
+            .build()
+            .unwrap();
+        let service = layer.layer(service_fn(super::handler));
+        for client in 0..50 {
+            for _ in 0..5 {
+                let request = get("/", &format!("192.0.2.{client}"));
+                assert_eq!(service.clone().oneshot(request).await.unwrap().status(), 200, "{limit}");
+            }
+        }
+    }
+}
+
 /// The cost is taken before the call: at no time are more than five undecided.
 #[tokio::test]
 async fn guesses_at_once_do_not_get_past_the_limit() {
@@ -198,6 +217,53 @@ async fn a_cost_known_afterwards_is_settled() {
     assert_eq!(refused.headers()["retry-after"], "60", "90 beyond the burst, and the 10 that it asks for");
 }
 
+/// What a rule that watches has not taken is not given back either.
+#[tokio::test]
+async fn what_was_not_taken_is_not_given_back() {
+    let builder = RateLimitLayer::builder()
+        .rule(RouteRule::new("watch", "fixed 2/min").shadow())
+        .settle_by("watch", |response| if response.is_success() { Settle::Refund } else { Settle::Keep });
+    let served = serve(builder);
+    for status in ["401", "401", "200", "401"] {
+        assert_eq!(served.status(login(status)).await.to_string(), status);
+    }
+    assert_eq!(served.layer.handle().stats("watch").unwrap().shadow_denied, 2);
+}
+
+/// Settling is no decision: nobody asked.
+#[tokio::test]
+async fn settling_is_not_counted_as_a_decision() {
+    for limit in ["20/min", "fixed 20/min", "fixed 20/min; 30/min"] {
+        let rule = RouteRule::new("api", limit).tier("premium", "fixed 30/min").key("ip + header:plan | ip");
+        let builder = RateLimitLayer::builder()
+            .rule(rule)
+            .count_decisions(true)
+            .tier_by(|request| request.headers().contains_key("plan").then_some("premium"))
+            .settle_by("api", |response| match response.status().as_u16() {
+                200 => Settle::Cost(8),
+                201 => Settle::Cost(0),
+                _ => Settle::Cost(1000),
+            });
+        let served = serve(builder);
+        for plan in [None, Some("premium")] {
+            for status in ["200", "201", "202"] {
+                let request = with_header(get("/", "192.0.2.1"), "answer-with", status);
+                let request = match plan {
+                    Some(plan) => with_header(request, "plan", plan),
+                    None => request,
+                };
+                assert_eq!(served.status(request).await.to_string(), status);
+            }
+        }
+        let stats = served.layer.handle().limiter("api").unwrap().stats();
+        let allowed: u64 = stats.decisions.iter().map(|counted| counted.allowed).sum();
+        let refused: u64 = stats.decisions.iter().map(|counted| counted.denied + counted.never_fits).sum();
+        assert_eq!((allowed, refused), (6, 0), "{limit}: {stats:?}");
+        // And what was settled is spent all the same.
+        assert_eq!(served.status(get("/", "192.0.2.1")).await, 429, "{limit}");
+    }
+}
+
 /// A body costs its bytes, whether its length is known before or not, however many layers count or charge for it.
 #[tokio::test]
 async fn a_body_costs_its_bytes_and_no_more() {
@@ -252,6 +318,67 @@ async fn a_body_costs_its_bytes_and_no_more() {
         }
         // 100 have to be there, and as many as the body has bytes are gone.
         assert_eq!(admitted, if path.starts_with("/200") { 5 } else { 46 }, "{path} {outer} {inner}");
+    }
+}
+
+/// A response without a body has none to pay for, whatever the service has made of it.
+#[tokio::test]
+async fn what_is_sent_without_a_body_costs_none() {
+    let builder = || {
+        RateLimitLayer::builder().limit("10/min").settle_by("default", |response| {
+            match response.body_bytes() {
+                Some(0) => Settle::Refund,
+                _ => Settle::BytesSent,
+            }
+        })
+    };
+    let answering =
+        |method: &str, status: &str| with_header(request(method, "/", "192.0.2.1"), "answer-with", status);
+    let served = serve(builder());
+    for (method, status) in [("HEAD", "200"), ("GET", "204"), ("GET", "304"), ("HEAD", "404")] {
+        for _ in 0..20 {
+            assert_eq!(served.status(answering(method, status)).await.to_string(), status, "{method}");
+        }
+    }
+    let charged = serve(RateLimitLayer::builder().limit("10/min").charge_bytes("default"));
+    for _ in 0..20 {
+        assert_eq!(charged.status(answering("HEAD", "200")).await, 200);
+    }
+    for served in [served, charged] {
+        assert_eq!(served.status(answering("GET", "200")).await, 200);
+        assert_eq!(served.status(answering("GET", "200")).await, 200);
+        assert_eq!(served.status(answering("GET", "200")).await, 429, "twice the six bytes of `served`");
+    }
+}
+
+/// Whoever charges for bytes and has nobody who counts them is told, once.
+#[tokio::test]
+async fn bytes_that_nobody_counts_are_told_of() {
+    for is_counted in [false, true] {
+        let (tell, notices) = std::sync::mpsc::channel();
+        let layer = RateLimitLayer::builder()
+            .limit("1000/min")
+            .charge_bytes("default")
+            .on_notice(move |notice| tell.send(notice.to_string()).unwrap())
+            .on_refusal(|refusal| refusal.response(|_| http_body_util::Empty::new().boxed_unsync()))
+            .build()
+            .unwrap();
+        let service = layer.layer(service_fn(|_: Request<()>| async {
+            let frames = [Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from_static(b"bytes")))];
+            Ok::<_, Infallible>(Response::new(StreamBody::new(tokio_stream::iter(frames)).boxed_unsync()))
+        }));
+        for _ in 0..3 {
+            let request = get("/", "192.0.2.1");
+            match is_counted {
+                false => drop(service.clone().oneshot(request).await.unwrap()),
+                true => drop(MeterBytesLayer.layer(service.clone()).oneshot(request).await.unwrap()),
+            }
+        }
+        let told: Vec<String> = notices.try_iter().collect();
+        assert_eq!(told.len(), usize::from(!is_counted), "{told:?}");
+        assert!(
+            told.iter().all(|notice| notice.contains("rule `default`") && notice.contains("MeterBytesLayer"))
+        );
     }
 }
 

@@ -103,6 +103,11 @@ fn ask(args: &Args, function: &Function, limiter: &TokenStream, has_places: bool
             let message = "waiting in an async function needs the feature `tokio` of tollgate";
             return Err(Error::new(*word, message));
         }
+        OnLimit::Wait { at: word, .. } if !function.is_async() && function.returns_future() => {
+            let message = "this would block whoever calls for a future: write an `async fn`, or a body that is \
+                           `Box::pin(async move { .. })` and nothing else";
+            return Err(Error::new(*word, message));
+        }
         OnLimit::Wait { max_wait, otherwise, .. } => {
             let max_wait = max_wait.iter();
             let wait = quote_spanned!(at=> #library::Wait::new().cost(#cost) #(.max_wait(#max_wait))*);

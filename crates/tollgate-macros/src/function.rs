@@ -7,7 +7,11 @@ use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt, quote};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Path, Result, ReturnType, Signature, Token, Visibility, parse2};
+use syn::{
+    Attribute, Error, GenericArgument, Path, PathArguments, PathSegment, Result, ReturnType, Signature,
+    Token, Type, TypeGroup, TypeImplTrait, TypeParamBound, TypeParen, TypeReference, TypeTraitObject,
+    Visibility, parse2,
+};
 
 pub(crate) struct Function {
     attributes: Vec<Attribute>,
@@ -37,6 +41,15 @@ impl Parse for Function {
 impl Function {
     pub(crate) fn is_async(&self) -> bool {
         self.signature.asyncness.is_some() || self.boxed().is_some()
+    }
+
+    /// Whether what it returns is a future, as far as that can be read from the type: then it is called by a task,
+    /// which it must not block.
+    pub(crate) fn returns_future(&self) -> bool {
+        match &self.signature.output {
+            ReturnType::Type(_, returned) => is_future(returned),
+            ReturnType::Default => false,
+        }
     }
 
     /// Where the return type stands, or the name of a function that has none.
@@ -88,6 +101,42 @@ impl Function {
             _ => None,
         }
     }
+}
+
+/// Whether a type is a future by its name, or wraps one: `impl Future`, `Pin<Box<dyn Future>>`, `BoxFuture`,
+/// `Self::Future`.
+fn is_future(of: &Type) -> bool {
+    match of {
+        Type::ImplTrait(TypeImplTrait { bounds, .. }) | Type::TraitObject(TypeTraitObject { bounds, .. }) => {
+            bounds.iter().any(|bound| match bound {
+                TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(is_named_future),
+                _ => false,
+            })
+        }
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            let wraps = ["Pin", "Box", "Option", "Result"].iter().any(|known| last.ident == known);
+            is_named_future(last) || wraps && arguments(last).any(is_future)
+        }),
+        Type::Paren(TypeParen { elem, .. })
+        | Type::Group(TypeGroup { elem, .. })
+        | Type::Reference(TypeReference { elem, .. }) => is_future(elem),
+        _ => false,
+    }
+}
+
+fn is_named_future(segment: &PathSegment) -> bool {
+    segment.ident.to_string().ends_with("Future")
+}
+
+fn arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
+    let given = match &segment.arguments {
+        PathArguments::AngleBracketed(given) => Some(&given.args),
+        _ => None,
+    };
+    given.into_iter().flatten().filter_map(|argument| match argument {
+        GenericArgument::Type(given) => Some(given),
+        _ => None,
+    })
 }
 
 /// A block that does `first` before anything else.

@@ -9,6 +9,7 @@ use std::path::Path;
 fn each_with_its_reason() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/refused/*.rs");
+    // With the feature `tokio` on as well, what is left is refused for the same reasons.
     if cfg!(not(feature = "tokio")) {
         cases.compile_fail("tests/refused/without_tokio/*.rs");
     }
