@@ -20,8 +20,13 @@ use tollgate::redis::{RedisLimiter, RedisLimiterBuilder};
 
 /// How long anything that should happen soon may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// A deadline that is no part of what a test is about.
-pub(crate) const NO_HURRY: Duration = Duration::from_secs(5);
+/// A deadline that is no part of what a test is about: as long as a busy machine may keep it waiting.
+pub(crate) const NO_HURRY: Duration = Duration::from_secs(30);
+
+/// Waits for the server, and for connections to it, as long as it takes.
+pub(crate) fn unhurried(builder: RedisLimiterBuilder) -> RedisLimiterBuilder {
+    builder.deadline(NO_HURRY).connect_timeout(NO_HURRY)
+}
 
 /// The servers to test with: Redis always, Valkey where it is. `TOLLGATE_VALKEY_SERVER` says where.
 pub(crate) fn programs() -> Vec<PathBuf> {
@@ -87,7 +92,7 @@ impl Server {
     }
 
     pub(crate) fn limiter(&self, policy: &str) -> RedisLimiterBuilder {
-        RedisLimiter::builder(self.url()).policy(policy).deadline(NO_HURRY)
+        unhurried(RedisLimiter::builder(self.url()).policy(policy))
     }
 
     pub(crate) fn pid(&self) -> u32 {
