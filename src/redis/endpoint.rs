@@ -75,8 +75,8 @@ impl Connection {
             (Self::Cluster { giving_up, .. }, IfLost::GiveUp) => {
                 let sent = giving_up.req_packed_command(command).await.and_then(Value::extract_error);
                 match sent {
-                    // Nothing was done: the key is with the other node already, or will be.
-                    Err(error) if is_moving(&error) => follow(giving_up, command, error).await,
+                    // Nothing was done: another node has the key, or will have it.
+                    Err(error) if error.redirect_node().is_some() => follow(giving_up, command, error).await,
                     sent => sent,
                 }
             }
@@ -85,11 +85,8 @@ impl Connection {
     }
 }
 
-fn is_moving(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::Ask)
-}
-
-/// Sends a command where a node that is giving its slot away points to, which takes it only if told that it was asked.
+/// Sends a command where a node that has given its slot away points to; or one that is about to, and then the other
+/// takes it only if told that it was pointed to.
 async fn follow(
     connection: &mut ClusterConnection,
     command: &Cmd,
@@ -100,9 +97,13 @@ async fn follow(
         return Err(pointer);
     };
     let mut pipeline = ::redis::Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").add_command(command.clone());
+    let asks = usize::from(!is_elsewhere(&pointer));
+    if asks > 0 {
+        pipeline.cmd("ASKING");
+    }
+    pipeline.add_command(command.clone());
     let node = SingleNodeRoutingInfo::ByAddress { host, port };
-    let answers = connection.route_pipeline(pipeline, 1, 1, node).await?;
+    let answers = connection.route_pipeline(pipeline, asks, 1, node).await?;
     answers.into_iter().next().ok_or(pointer)
 }
 
