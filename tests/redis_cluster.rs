@@ -138,9 +138,8 @@ async fn sentinels_name_the_next_master() {
         })
         .await;
 
-        let limiter = RedisLimiter::sentinel([sentinel.url()], "shared")
-            .policy("20/h")
-            .on_failure(OnFailure::Closed);
+        let limiter =
+            RedisLimiter::sentinel([sentinel.url()], "shared").policy("20/h").on_failure(OnFailure::Closed);
         let limiter = unhurried(limiter).build().await.unwrap();
         assert_eq!(limiter.stats().state, BreakerState::Closed);
         for _ in 0..10 {

@@ -43,8 +43,7 @@ async fn a_backend_is_shown_answered_gone_and_back() {
     let states = States::default();
     let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(states.clone()));
     let mut server = Server::start(redis());
-    let limiter =
-        server.limiter("1000/s burst 1000").leased(Leasing::new()).build().await.unwrap();
+    let limiter = server.limiter("1000/s burst 1000").leased(Leasing::new()).build().await.unwrap();
     let exporter = Exporter::new();
     exporter.add_redis("sessions", &limiter);
     let mut registry = Registry::default();

@@ -134,8 +134,7 @@ impl Callers {
         for task in tasks {
             task.await.unwrap();
         }
-        let (longest, slept) =
-            (Duration::from_micros(self.longest_us.load(Ordering::Relaxed)), self.slept());
+        let (longest, slept) = (Duration::from_micros(self.longest_us.load(Ordering::Relaxed)), self.slept());
         assert!(
             longest <= slept.max(DEADLINE) + SLACK,
             "somebody waited for {longest:?}, slept for {slept:?}"
@@ -296,7 +295,11 @@ async fn what_was_lost_with_its_answer_is_never_given_back_twice() {
         assert!(limiter.once("first", WINDOW).await.is_allowed());
         proxy.lose_next_answer();
         let repeated = limiter.once("second", WINDOW).await;
-        assert_eq!((repeated.is_allowed(), repeated.cause()), (true, Cause::Rule), "it is no repeat of itself");
+        assert_eq!(
+            (repeated.is_allowed(), repeated.cause()),
+            (true, Cause::Rule),
+            "it is no repeat of itself"
+        );
         assert!(direct.once("second", WINDOW).await.is_denied(), "the mark was made");
         assert!(limiter.once("second", WINDOW).await.is_denied(), "and is known to be another's");
         assert_eq!(limiter.stats().fallback_decisions, 0);

@@ -192,12 +192,7 @@ async fn what_leases_cannot_do_is_refused_at_build() {
 #[tokio::test]
 async fn a_spray_of_subjects_is_bounded_and_still_limited() {
     let server = Server::start(redis());
-    let limiter = server
-        .limiter("1/h burst 3")
-        .leased(Leasing::new().max_keys(8))
-        .build()
-        .await
-        .unwrap();
+    let limiter = server.limiter("1/h burst 3").leased(Leasing::new().max_keys(8)).build().await.unwrap();
     let mut total = 0;
     for subject in 0..100 {
         for _ in 0..5 {

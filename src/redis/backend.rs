@@ -95,8 +95,13 @@ impl Backend {
         if !self.is_closed() {
             return Err(RedisError::BreakerOpen);
         }
-        let mut asking =
-            Asking { backend: self, key, since: Instant::now(), answers: self.breaker.answers(), is_over: false };
+        let mut asking = Asking {
+            backend: self,
+            key,
+            since: Instant::now(),
+            answers: self.breaker.answers(),
+            is_over: false,
+        };
         let sent = self.timed(until, sending).await;
         asking.is_over = true;
         match &sent {

@@ -155,10 +155,7 @@ impl Pool {
     }
 
     /// A connection: of the slot whose turn it is, or of the next that has one.
-    async fn connected(
-        &self,
-        turn: u64,
-    ) -> Result<(&Arc<Slot>, (u64, Connection)), ::redis::RedisError> {
+    async fn connected(&self, turn: u64) -> Result<(&Arc<Slot>, (u64, Connection)), ::redis::RedisError> {
         let first = usize::try_from(turn % self.slots.len() as u64).unwrap_or(0);
         for index in (first..self.slots.len()).chain(0..first) {
             if let Some(current) = self.slots[index].get() {

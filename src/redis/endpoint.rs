@@ -132,7 +132,8 @@ fn choose_encryption(_address: &Address) {}
 impl Endpoint {
     pub(super) fn new(address: &Address, connect: Duration, response: Duration) -> Result<Self, RedisError> {
         choose_encryption(address);
-        let info = |url: &str| Ok::<_, RedisError>(url.into_connection_info()?.set_tcp_settings(tcp_settings()));
+        let info =
+            |url: &str| Ok::<_, RedisError>(url.into_connection_info()?.set_tcp_settings(tcp_settings()));
         Ok(match address {
             Address::Node(url) => Self::Node(Client::open(info(url)?)?),
             Address::Cluster(urls) => {

@@ -174,9 +174,11 @@ mod tests {
 
     #[test]
     fn a_share_that_is_too_slow_to_count_is_that_of_fewer() {
-        for (rule, nodes, expected) in
-            [("1/30d", 16, "1/120d burst 1"), ("fixed 1/30d", 16, "fixed 1/480d"), ("1/30d", 3, "1/90d burst 1")]
-        {
+        for (rule, nodes, expected) in [
+            ("1/30d", 16, "1/120d burst 1"),
+            ("fixed 1/30d", 16, "fixed 1/480d"),
+            ("1/30d", 3, "1/90d burst 1"),
+        ] {
             let rule: Rule = rule.parse().expect("a rule");
             assert_eq!(countable_share(&rule, nodes).to_string(), expected, "{rule} of {nodes}");
         }

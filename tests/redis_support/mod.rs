@@ -10,10 +10,13 @@
 pub(crate) mod nodes;
 pub(crate) mod proxy;
 
+use std::future::poll_fn;
 use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::redis::{RedisLimiter, RedisLimiterBuilder};
@@ -208,6 +211,28 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn signal(name: &str, pid: u32) {
     let status = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
     assert!(status.success(), "no signal {name} to {pid}");
+}
+
+/// A key outlives what it says by this time of the server's clock, whatever a test says that the time is.
+const LINGER: Duration = Duration::from_millis(900);
+
+/// Runs what a key has to live for. Where it failed, and the machine has kept it waiting for longer than keys live, it
+/// is run again, with another number.
+pub(crate) async fn undisturbed(mut attempt: impl AsyncFnMut(usize)) {
+    for number in 0.. {
+        let began = Instant::now();
+        let mut running = Box::pin(attempt(number));
+        let ended =
+            poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            });
+        match ended.await {
+            Ok(()) => return,
+            Err(panic) if began.elapsed() < LINGER || number == 9 => resume_unwind(panic),
+            Err(_) => eprintln!("it took {:?}: again", began.elapsed()),
+        }
+    }
 }
 
 /// Waits for something that takes another process's doing.

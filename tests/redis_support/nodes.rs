@@ -128,9 +128,7 @@ impl Load {
 
     async fn be_a_node(&self, start_us: u64) {
         let policy = format!("{}/s burst {}", self.rate, self.burst);
-        let builder = RedisLimiter::builder(&self.url)
-            .policy(policy)
-            .nodes(self.nodes);
+        let builder = RedisLimiter::builder(&self.url).policy(policy).nodes(self.nodes);
         let builder = unhurried(builder);
         let builder = if self.leased { builder.leased(Leasing::new().hold(HOLD)) } else { builder };
         let limiter = builder.build().await.unwrap();

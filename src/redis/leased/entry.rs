@@ -257,9 +257,7 @@ impl Entry {
 
     /// Whether nothing would be lost with it: tokens that have run out are still to be given back.
     pub(super) fn is_idle(&self, now_ns: u64) -> bool {
-        self.in_hand() == 0
-            && self.may_fly(now_ns, TOKENS_MAX)
-            && self.flying.load(Ordering::Relaxed) == 0
+        self.in_hand() == 0 && self.may_fly(now_ns, TOKENS_MAX) && self.flying.load(Ordering::Relaxed) == 0
     }
 
     #[inline]

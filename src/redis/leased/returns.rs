@@ -4,9 +4,9 @@
 //! flight, and where tokens come back slowly what it holds would be missing for hours: so each entry that was given
 //! tokens is looked at once they have run out. All wait in one queue, as all leases are held for the same time.
 
+use super::Leases;
 use super::entry::{Entry, tick};
 use super::flight::{Landing, give_back};
-use super::Leases;
 use crate::redis::limiter::Inner;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
