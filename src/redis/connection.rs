@@ -264,6 +264,7 @@ impl Drop for Waiting<'_> {
         let now_ms = self.pool.now_ms();
         let from_ms = self.slot.given_up_ms.load(Ordering::Relaxed).saturating_add(CLUSTER_PAUSE_MS);
         if silent >= SILENT_MAX && (!is_cluster || now_ms >= from_ms) {
+            // Relaxed: as above.
             self.slot.given_up_ms.store(now_ms, Ordering::Relaxed);
             self.slot.discard(Some(self.number));
         }
