@@ -36,6 +36,7 @@ pub(super) enum Address {
     Sentinel { sentinels: Vec<String>, master: String, node: Option<String> },
 }
 
+#[cfg(feature = "redis-tls")]
 impl Address {
     fn urls(&self) -> impl Iterator<Item = &String> {
         let (one, many) = match self {
