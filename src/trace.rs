@@ -49,6 +49,12 @@ pub(crate) fn breaker_changed(state: &dyn fmt::Display, why: &dyn fmt::Display) 
     event!(WARN, { %state, %why }, "circuit breaker changed");
 }
 
+/// A limit over many processes was built in a way that is probably not meant.
+#[cfg(feature = "redis")]
+pub(crate) fn backend_unsettled(why: &str) {
+    event!(WARN, { why }, "shared limit left unsettled");
+}
+
 /// Somebody tries whether a backend is back, as is done again and again until it is.
 #[cfg(feature = "redis")]
 pub(crate) fn backend_probed(state: &dyn fmt::Display, why: &dyn fmt::Display) {

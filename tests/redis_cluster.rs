@@ -5,12 +5,12 @@
 
 mod redis_support;
 
-use redis_support::{NO_HURRY, PATIENCE, Server, eventually, find, programs};
+use redis_support::{PATIENCE, Server, eventually, find, programs, unhurried};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tollgate::Cause;
-use tollgate::redis::{BreakerState, OnFailure, RedisLimiter};
+use tollgate::redis::{BreakerState, Leasing, OnFailure, RedisLimiter};
 
 /// Three masters with a replica each.
 struct Cluster(Vec<Server>);
@@ -19,7 +19,8 @@ impl Cluster {
     fn start(program: &Path) -> Self {
         let cli = find("redis-cli")
             .expect("`redis-cli` is not on the PATH: it comes with redis-server, run ./test");
-        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        // Long enough for a busy machine: a node that is only slow must not be replaced.
+        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
         let servers: Vec<Server> = (0..6).map(|_| Server::start_with(program, &options)).collect();
         let addresses = servers.iter().map(|server| format!("127.0.0.1:{}", server.port));
         let output = Command::new(cli)
@@ -37,7 +38,7 @@ impl Cluster {
                 && !info(server, "INFO replication").contains("master_link_status:down")
         }) {
             assert!(Instant::now() < until, "the cluster does not form");
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
         cluster
     }
@@ -48,14 +49,18 @@ impl Cluster {
 
     /// The master of a subject's keys, by its place.
     fn master_of(&self, key: &str) -> usize {
-        let is_master = |server: &Server| info(server, "INFO replication").contains("role:master");
-        self.0
-            .iter()
-            .position(|server| {
-                let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-                is_master(server) && redis::cmd("EXISTS").arg(key).query::<u64>(&mut connection) == Ok(1)
+        self.masters()
+            .find(|&index| {
+                let client = redis::Client::open(self.0[index].url()).unwrap();
+                let mut connection = client.get_connection().unwrap();
+                redis::cmd("EXISTS").arg(key).query::<u64>(&mut connection) == Ok(1)
             })
             .expect("the key is nowhere")
+    }
+
+    fn masters(&self) -> impl Iterator<Item = usize> {
+        let is_master = |&index: &usize| info(&self.0[index], "INFO replication").contains("role:master");
+        (0..self.0.len()).filter(is_master)
     }
 }
 
@@ -85,11 +90,8 @@ async fn a_cluster_decides_over_all_slots_and_survives_a_failover() {
         let mut cluster = Cluster::start(&program);
         let limiter = RedisLimiter::cluster(cluster.urls())
             .policy("20/h; fixed 1000/d; sliding 1000/d; log 100/d")
-            .on_failure(OnFailure::Closed)
-            .deadline(NO_HURRY)
-            .build()
-            .await
-            .unwrap();
+            .on_failure(OnFailure::Closed);
+        let limiter = unhurried(limiter).build().await.unwrap();
         // All keys of a subject are in one slot, whatever the subject: no call may cross slots.
         for subject in
             (0..100).map(|number| format!("subject {number}")).chain([String::new(), "a}b{".to_owned()])
@@ -98,7 +100,7 @@ async fn a_cluster_decides_over_all_slots_and_survives_a_failover() {
             assert!(decision.is_allowed() && decision.cause() == Cause::Rule, "{subject}: {decision:?}");
             assert_eq!(limiter.peek(&subject).await.remaining(), 19);
             limiter.reset(&subject).await.unwrap();
-            assert!(limiter.once(&subject, std::time::Duration::from_secs(60)).await.is_allowed());
+            assert!(limiter.once(&subject, Duration::from_secs(60)).await.is_allowed());
         }
         assert_eq!(limiter.stats().failures, 0, "{:?}", limiter.stats());
 
@@ -125,8 +127,8 @@ async fn sentinels_name_the_next_master() {
         let replica = Server::start_with(&program, &["--replicaof", "127.0.0.1", &port]);
         let file = std::env::temp_dir().join(format!("tollgate-sentinel-{}-{port}.conf", std::process::id()));
         let watch = format!(
-            "sentinel monitor shared 127.0.0.1 {port} 1\nsentinel down-after-milliseconds shared 500\n\
-             sentinel failover-timeout shared 3000\n"
+            "sentinel monitor shared 127.0.0.1 {port} 1\nsentinel down-after-milliseconds shared 3000\n\
+             sentinel failover-timeout shared 10000\n"
         );
         std::fs::write(&file, watch).unwrap();
         let sentinel = Server::start_with(&program, &[file.to_str().unwrap(), "--sentinel"]);
@@ -136,13 +138,9 @@ async fn sentinels_name_the_next_master() {
         })
         .await;
 
-        let limiter = RedisLimiter::sentinel([sentinel.url()], "shared")
-            .policy("20/h")
-            .on_failure(OnFailure::Closed)
-            .deadline(NO_HURRY)
-            .build()
-            .await
-            .unwrap();
+        let limiter =
+            RedisLimiter::sentinel([sentinel.url()], "shared").policy("20/h").on_failure(OnFailure::Closed);
+        let limiter = unhurried(limiter).build().await.unwrap();
         assert_eq!(limiter.stats().state, BreakerState::Closed);
         for _ in 0..10 {
             assert!(limiter.try_acquire("key").await.is_allowed());
@@ -152,5 +150,81 @@ async fn sentinels_name_the_next_master() {
         assert!((20..=40).contains(&admitted), "{admitted}");
         assert!(info(&replica, "INFO replication").contains("role:master"));
         let _ = std::fs::remove_file(file);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_stops_without_a_word_is_left_for_its_successor() {
+    for program in programs() {
+        let cluster = Cluster::start(&program);
+        let limiter = RedisLimiter::cluster(cluster.urls())
+            .policy("1000/d")
+            .on_failure(OnFailure::Closed)
+            .deadline(Duration::from_millis(500))
+            .connect_timeout(Duration::from_secs(4))
+            .build()
+            .await
+            .unwrap();
+        let is_asked = async |subject: &str| limiter.try_acquire(subject).await.cause() == Cause::Rule;
+        let mut masters = Vec::new();
+        let subjects: Vec<String> = (0..20).map(|number| format!("subject {number}")).collect();
+        for subject in &subjects {
+            eventually("the subject is known", async || is_asked(subject).await).await;
+            masters.push(cluster.master_of(&format!("tollgate:{{{subject}}}:b.0.0")));
+        }
+        let stopped = masters[0];
+        let elsewhere = masters.iter().position(|&master| master != stopped).expect("several masters");
+        cluster.0[stopped].pause();
+        eventually("the stopped one is missed", async || !is_asked(&subjects[0]).await).await;
+        // The others go on answering, which must not hide that this one does not.
+        eventually("its successor is asked", async || {
+            let _ = is_asked(&subjects[elsewhere]).await;
+            is_asked(&subjects[0]).await
+        })
+        .await;
+        cluster.0[stopped].resume();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_and_refunds_go_where_the_slot_goes() {
+    for program in programs() {
+        let cluster = Cluster::start(&program);
+        let limiter = |policy: &str| unhurried(RedisLimiter::cluster(cluster.urls()).policy(policy));
+        let leased = limiter("10/d").prefix("leased").leased(Leasing::new()).build().await.unwrap();
+        for subject in (0..20).map(|number| format!("subject {number}")) {
+            let mut admitted = 0;
+            for _ in 0..30 {
+                admitted += u64::from(leased.try_acquire(&subject).await.is_allowed());
+            }
+            assert!((1..=10).contains(&admitted), "{admitted} of 10");
+        }
+        leased.close().await;
+        let stats = leased.stats();
+        assert_eq!((stats.leases.in_hand, stats.failures, stats.fallback_decisions), (0, 0, 0), "{stats:?}");
+
+        // A slot on its way from one node to another: its key is there already, and the first node only points to it.
+        let key = "tollgate:{key}:b.0.0";
+        let limiter = limiter("1000/d").build().await.unwrap();
+        assert_eq!(limiter.try_acquire_n("key", 5).await.remaining(), 995);
+        let from = cluster.master_of(key);
+        let to = cluster.masters().find(|&index| index != from).unwrap();
+        let (from, to) = (&cluster.0[from], &cluster.0[to]);
+        let redis::Value::Int(slot) = from.command("CLUSTER KEYSLOT {key}") else { panic!("no slot") };
+        let [from_id, to_id] = [from, to].map(|server| info(server, "CLUSTER MYID"));
+        to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
+        from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
+        from.command(&format!("MIGRATE 127.0.0.1 {} {key} 0 60000", to.port));
+        limiter.refund("key", 2).await.unwrap();
+        assert_eq!(limiter.try_acquire_n("key", 10).await.remaining(), 987);
+        limiter.refund("key", 3).await.unwrap();
+        assert_eq!(limiter.peek("key").await.remaining(), 990);
+
+        for server in [to, from] {
+            server.command(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+        }
+        limiter.refund("key", 4).await.unwrap();
+        assert_eq!(limiter.peek("key").await.remaining(), 994);
+        assert_eq!((limiter.stats().failures, limiter.stats().fallback_decisions), (0, 0));
     }
 }

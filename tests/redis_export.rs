@@ -10,7 +10,6 @@ use prometheus_client::registry::Registry;
 use redis_support::{Server, eventually, redis};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tollgate::export::Exporter;
 use tollgate::redis::{BreakerState, Leasing};
 use tracing::field::{Field, Visit};
@@ -44,8 +43,8 @@ async fn a_backend_is_shown_answered_gone_and_back() {
     let states = States::default();
     let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(states.clone()));
     let mut server = Server::start(redis());
-    let limiter = server.limiter("1000/s burst 1000").deadline(Duration::from_millis(50));
-    let limiter = limiter.leased(Leasing::new()).count_decisions(true).build().await.unwrap();
+    let limiter = server.limiter("1000/s burst 1000").leased(Leasing::new());
+    let limiter = limiter.count_decisions(true).build().await.unwrap();
     let exporter = Exporter::new();
     exporter.add_redis("sessions", &limiter);
     let mut registry = Registry::default();

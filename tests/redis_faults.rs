@@ -7,18 +7,21 @@
 mod redis_support;
 
 use redis_support::proxy::Proxy;
-use redis_support::{NO_HURRY, Server, eventually, programs, redis};
+use redis_support::{Server, eventually, programs, redis, unhurried};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tollgate::Cause;
-use tollgate::redis::{BreakerState, Leasing, OnFailure, RedisError, RedisLimiter};
+use tollgate::redis::{BackendStats, BreakerState, Leasing, OnFailure, RedisError, RedisLimiter};
 
 const DEADLINE: Duration = Duration::from_millis(50);
-/// What a busy machine may add to a deadline before a task runs again: beside what it is seen to add.
-const SLACK: Duration = Duration::from_millis(450);
-/// A server that is back is found by then.
+/// What a busy machine may add to a deadline before a task runs again: beside what it is seen to add. (Whoever waited
+/// for a server that is away, and not for a deadline, would wait for as long as it is: until a test gives up.)
+const SLACK: Duration = Duration::from_secs(2);
+/// A server that is back is found by then, on a machine that lets tasks run.
 const RECOVERY: Duration = Duration::from_secs(2);
+/// How often the machine may get in between, each time for as long as it is seen to.
+const HOLDUPS: u32 = 20;
 
 #[tokio::test]
 async fn a_flushed_script_is_sent_again() {
@@ -31,7 +34,8 @@ async fn a_flushed_script_is_sent_again() {
         }
         let stats = limiter.stats();
         assert_eq!((stats.failures, stats.fallback_decisions), (0, 0));
-        assert_eq!(server.calls_of("eval"), 10);
+        // And the greeting at build, which always comes with its text.
+        assert_eq!(server.calls_of("eval"), 11);
     }
 }
 
@@ -119,14 +123,18 @@ impl Callers {
         eventually(what, async || self.asked.load(Ordering::Relaxed) >= enough).await;
     }
 
+    fn slept(&self) -> Duration {
+        Duration::from_micros(self.slept_us.load(Ordering::Relaxed))
+    }
+
     /// Ends them all: none was lost, none panicked, none waited for long.
-    async fn stop(self) {
+    async fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        for task in self.tasks {
+        let tasks = std::mem::take(&mut self.tasks);
+        for task in tasks {
             task.await.unwrap();
         }
-        let [longest, slept] = [&self.longest_us, &self.slept_us]
-            .map(|time_us| Duration::from_micros(time_us.load(Ordering::Relaxed)));
+        let (longest, slept) = (Duration::from_micros(self.longest_us.load(Ordering::Relaxed)), self.slept());
         assert!(
             longest <= slept.max(DEADLINE) + SLACK,
             "somebody waited for {longest:?}, slept for {slept:?}"
@@ -135,10 +143,11 @@ impl Callers {
 }
 
 /// Waits for the breaker to close, which must not take longer than it may.
-async fn recovers(limiter: &RedisLimiter) {
+async fn recovers(limiter: &RedisLimiter, callers: &Callers) {
     let back = Instant::now();
     eventually("the breaker closes", async || limiter.stats().state == BreakerState::Closed).await;
-    assert!(back.elapsed() <= RECOVERY, "it took {:?}", back.elapsed());
+    let (took, holdup) = (back.elapsed(), callers.slept().saturating_sub(DEADLINE));
+    assert!(took <= RECOVERY + holdup * HOLDUPS, "it took {took:?}, tasks were held up for {holdup:?}");
     let calls = limiter.stats().calls;
     eventually("the server is asked", async || limiter.stats().calls > calls).await;
 }
@@ -166,7 +175,7 @@ async fn a_server_killed_under_load_is_done_without_and_found_again() {
                 callers.go_on("requests meanwhile").await;
                 assert!(limiter.stats().fallback_decisions > fallen_back);
                 server.restart();
-                recovers(&limiter).await;
+                recovers(&limiter, &callers).await;
                 callers.go_on("requests after").await;
             }
             callers.stop().await;
@@ -188,7 +197,7 @@ async fn a_stopped_server_holds_nobody_up() {
         let stats = limiter.stats();
         assert!(stats.timeouts > 0 && stats.timeouts <= stats.failures, "{stats:?}");
         server.resume();
-        recovers(&limiter).await;
+        recovers(&limiter, &callers).await;
         callers.stop().await;
     }
 }
@@ -207,7 +216,7 @@ async fn a_slow_server_is_not_waited_for() {
     opens(&limiter).await;
     callers.go_on("requests meanwhile").await;
     sleeper.join().unwrap();
-    recovers(&limiter).await;
+    recovers(&limiter, &callers).await;
     callers.stop().await;
 }
 
@@ -257,8 +266,8 @@ async fn a_storm_of_retries_is_one_call_each() {
     for _ in 0..100 {
         let _ = limiter.try_acquire("key").await;
     }
-    // The first one had to bring its text.
-    assert_eq!(server.calls_of("evalsha") + server.calls_of("eval"), 101);
+    // The first one had to bring its text, and so had the greeting at build.
+    assert_eq!((server.calls_of("evalsha"), server.calls_of("eval")), (100, 2));
     assert_eq!(limiter.stats().calls, 101, "and the greeting at build");
 }
 
@@ -268,8 +277,7 @@ async fn what_was_lost_with_its_answer_is_never_given_back_twice() {
     for program in programs() {
         let server = Server::start(program);
         let proxy = Proxy::start(server.port);
-        let through =
-            || RedisLimiter::builder(proxy.url()).policy("1000/d").deadline(NO_HURRY).connections(1);
+        let through = || unhurried(RedisLimiter::builder(proxy.url()).policy("1000/d")).connections(1);
         let limiter = through().build().await.unwrap();
         let direct = server.limiter("1000/d").build().await.unwrap();
 
@@ -286,8 +294,15 @@ async fn what_was_lost_with_its_answer_is_never_given_back_twice() {
 
         assert!(limiter.once("first", WINDOW).await.is_allowed());
         proxy.lose_next_answer();
-        assert!(limiter.once("second", WINDOW).await.is_allowed(), "it is no repeat of itself");
+        let repeated = limiter.once("second", WINDOW).await;
+        assert_eq!(
+            (repeated.is_allowed(), repeated.cause()),
+            (true, Cause::Rule),
+            "it is no repeat of itself"
+        );
         assert!(direct.once("second", WINDOW).await.is_denied(), "the mark was made");
+        assert!(limiter.once("second", WINDOW).await.is_denied(), "and is known to be another's");
+        assert_eq!(limiter.stats().fallback_decisions, 0);
 
         let leased = through().leased(Leasing::new().hold(WINDOW / 60)).build().await.unwrap();
         eventually("a few tokens are in hand", async || {
@@ -302,5 +317,104 @@ async fn what_was_lost_with_its_answer_is_never_given_back_twice() {
         assert_eq!(after - before, held, "{before} before");
         assert!(leased.stats().leases.expired > 0, "nobody knows whether it was given back");
         assert_eq!(proxy.lost(), 4);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_fails_nothing() {
+    for program in programs() {
+        let server = Server::start(program);
+        let limiter = server.limiter("1000/d").connections(1).build().await.unwrap();
+        assert_eq!(limiter.try_acquire_n("key", 10).await.remaining(), 990);
+        // What is refunded must not be sent twice, so it is not sent blindly.
+        for refunded in 1..=3 {
+            server.command("CLIENT KILL TYPE normal SKIPME yes");
+            // A connection that was in use a moment ago is not doubted.
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            limiter.refund("key", 1).await.unwrap();
+            assert_eq!(limiter.peek("key").await.remaining(), 990 + refunded);
+        }
+        server.command("CLIENT KILL TYPE normal SKIPME yes");
+        assert!(limiter.once("id", Duration::from_secs(3_600)).await.is_allowed());
+        server.command("CLIENT KILL TYPE normal SKIPME yes");
+        assert!(limiter.once("id", Duration::from_secs(3_600)).await.is_denied(), "by the mark");
+        assert_eq!((limiter.stats().failures, limiter.stats().fallback_decisions), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_whose_other_end_vanished_is_left() {
+    const IN_A_ROW: u64 = 20;
+    for program in programs() {
+        let server = Server::start(program);
+        let proxy = Proxy::start(server.port);
+        let limiter = unhurried(RedisLimiter::builder(proxy.url()).policy("1000/d"));
+        let limiter = limiter.deadline(Duration::from_secs(1)).build().await.unwrap();
+        assert_eq!(proxy.connections(), 2);
+        proxy.mute_first();
+        // Half of all calls would wait for their deadline in vain, for as long as the other half is answered.
+        let (mut in_a_row, mut fallen_back) = (0, 0);
+        eventually("all calls are answered", async || {
+            let _ = limiter.try_acquire("key").await;
+            let failed = limiter.stats().fallback_decisions - fallen_back;
+            fallen_back += failed;
+            in_a_row = if failed > 0 { 0 } else { in_a_row + 1 };
+            in_a_row == IN_A_ROW
+        })
+        .await;
+        assert!(limiter.stats().timeouts > 0 && proxy.connections() > 2, "{:?}", limiter.stats());
+    }
+}
+
+#[tokio::test]
+async fn those_who_go_away_before_their_deadline_open_the_breaker_as_well() {
+    let server = Server::start(redis());
+    let limiter = server.limiter("1000/d").deadline(Duration::from_millis(500)).build().await.unwrap();
+    server.pause();
+    eventually("the breaker opens", async || {
+        let hurried = tokio::time::timeout(Duration::from_millis(100), limiter.try_acquire("key"));
+        let _ = hurried.await;
+        limiter.stats().state != BreakerState::Closed
+    })
+    .await;
+    server.resume();
+    eventually("the breaker closes", async || limiter.stats().state == BreakerState::Closed).await;
+}
+
+#[tokio::test]
+async fn a_server_that_runs_no_scripts_is_no_server() {
+    let server = Server::start(redis());
+    server.command("ACL SETUSER limited on >secret ~* &* +@all -@scripting");
+    let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
+    let limiter = unhurried(RedisLimiter::builder(url).policy("5/h")).build().await.unwrap();
+    // It could write, and no more.
+    let probes = |stats: BackendStats| stats.calls;
+    let (before, mut seen) = (probes(limiter.stats()), Vec::new());
+    eventually("it was probed a few times", async || {
+        seen.push(limiter.stats().state);
+        probes(limiter.stats()) >= before + 3
+    })
+    .await;
+    assert!(!seen.contains(&BreakerState::Closed), "{seen:?}");
+    server.command("ACL SETUSER limited +@scripting");
+    eventually("the breaker closes", async || limiter.stats().state == BreakerState::Closed).await;
+    assert_eq!(limiter.try_acquire("key").await.cause(), Cause::Rule);
+}
+
+#[tokio::test]
+async fn a_probe_that_ended_with_its_runtime_is_sent_anew() {
+    let mut server = Server::start(redis());
+    for leased in [false, true] {
+        server.kill();
+        let builder = server.limiter("1000/d").on_failure(OnFailure::Closed);
+        let builder = if leased { builder.leased(Leasing::new()) } else { builder };
+        let limiter = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(builder.build()).unwrap()
+        });
+        let limiter = limiter.join().unwrap();
+        assert_ne!(limiter.stats().state, BreakerState::Closed);
+        server.restart();
+        eventually("the server is asked again", async || limiter.try_acquire("key").await.is_allowed()).await;
     }
 }

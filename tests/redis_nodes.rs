@@ -18,27 +18,38 @@ fn node() {
 
 /// One at a time: processes of two loads would take the machine from each other.
 static ALONE: Mutex<()> = Mutex::new(());
-/// A machine that is busy with something else may leave the nodes too little of it to want enough in time.
-const TRIES: usize = 8;
+/// Two of three have to be good, of those in which the machine let the nodes do what they wanted to.
+const GOOD: usize = 2;
+const NOT_GOOD: usize = 2;
+/// After so many, a machine that is busy with something else is not asked any more how well the limit is used.
+const TRIES: usize = 5;
+/// Longer than this, no node may have been kept from running where it is asked.
+const STALL: Duration = Duration::from_millis(100);
 
-/// Runs a load on every kind of server. It keeps the limit every time; and once in a few tries it is as `good` as
-/// it should be.
+/// Runs a load on every kind of server. It keeps the limit every time; and unless the machine is too busy to tell, it
+/// is as `good` as it should be.
 fn run(rate: u64, burst: u64, leased: bool, good: impl Fn(&Outcome) -> bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for program in programs() {
-        let mut outcomes = Vec::new();
+        let (mut good_ones, mut others) = (0, Vec::new());
         for _ in 0..TRIES {
             let server = Server::start(&program);
             let load =
                 Load { url: server.url(), rate, burst, leased, nodes: 4, time: Duration::from_secs(3) };
             let outcome = load.run(&["--exact", "node", "--nocapture", "--test-threads", "1"]);
             assert!(outcome.most_at_once <= burst as f64, "more than the limit: {outcome:?}");
-            let is_good = outcome.fallbacks == 0 && outcome.asked > 5 * outcome.admitted && good(&outcome);
-            outcomes.push(outcome);
-            if is_good {
+            assert_eq!(outcome.fallbacks, 0, "the server was lost: {outcome:?}");
+            if outcome.stall > STALL {
+                eprintln!("a node was kept from running for {:?}: not judged", outcome.stall);
+            } else if outcome.asked > 5 * outcome.admitted && good(&outcome) {
+                good_ones += 1;
+            } else {
+                others.push(outcome);
+            }
+            assert!(others.len() < NOT_GOOD, "not as it should be: {others:#?}");
+            if good_ones == GOOD {
                 break;
             }
-            assert!(outcomes.len() < TRIES, "not as it should be in any of {outcomes:#?}");
         }
     }
 }

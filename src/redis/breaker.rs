@@ -1,5 +1,5 @@
-//! The breaker: after a few failures in a row nobody waits for the server any more; a probe in the background finds
-//! out when it is back, never a request of a user.
+//! The breaker: after a few failures nobody waits for the server any more; a probe in the background finds out when it
+//! is back, never a request of a user.
 
 use super::stats::Counters;
 use crate::sync::unmodelled::{AtomicU64, Ordering};
@@ -8,8 +8,10 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Failures in a row that open it.
-const FAILURES_MAX: u64 = 3;
+/// What a failure weighs, against a success: a part of the server that is away must not hide behind the rest.
+const FAILURE_WEIGHT: u64 = 8;
+/// The weight that opens it: three failures in a row, or for a while more than one in nine.
+const WEIGHT_MAX: u64 = 3 * FAILURE_WEIGHT;
 /// The first pause before a probe, and the longest: a server that is back is found within one and a half of the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
@@ -63,7 +65,9 @@ impl fmt::Display for BreakerState {
 pub(super) struct Breaker {
     /// [`BreakerState`] as a number. Closed to open by whoever fails last; from there on only the prober moves it.
     state: AtomicU64,
-    failures: AtomicU64,
+    /// What failures weigh, less what has succeeded since.
+    weight: AtomicU64,
+    answers: AtomicU64,
 }
 
 impl Breaker {
@@ -78,15 +82,26 @@ impl Breaker {
 
     pub(super) fn succeeded(&self) {
         // Relaxed, here and below: a number of its own. Written only where it changes, as most calls succeed.
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        let weight = self.weight.load(Ordering::Relaxed);
+        if weight != 0 {
+            // Whoever is second in a race has counted for nothing, which is on the safe side.
+            let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.weight.compare_exchange(weight, weight - 1, set, seen);
         }
+    }
+
+    /// How many calls have succeeded, to tell later whether any did meanwhile.
+    pub(super) fn answers(&self) -> u64 {
+        // Relaxed: as above.
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// Notes a failure; true for the one caller that has to start the probe.
     pub(super) fn failed(&self, counters: &Counters, why: &dyn fmt::Display) -> bool {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        failures >= FAILURES_MAX && self.open(counters, why)
+        // Relaxed: as above.
+        let weight = self.weight.fetch_add(FAILURE_WEIGHT, Ordering::Relaxed) + FAILURE_WEIGHT;
+        weight >= WEIGHT_MAX && self.open(counters, why)
     }
 
     /// Opens it at once; true for the one caller that has to start the probe.
@@ -111,7 +126,7 @@ impl Breaker {
     pub(super) fn set(&self, state: BreakerState, counters: &Counters, why: &dyn fmt::Display) {
         if state == BreakerState::Closed {
             // Relaxed: a failure that is counted beside it is one of three, and loses or gains one turn.
-            self.failures.store(0, Ordering::Relaxed);
+            self.weight.store(0, Ordering::Relaxed);
         }
         // Relaxed: a number of its own; nothing is published by it.
         self.state.store(state as u64, Ordering::Relaxed);
@@ -162,11 +177,7 @@ mod tests {
     #[test]
     fn it_opens_after_failures_in_a_row_and_tells_one_caller() {
         let (breaker, counters) = (Breaker::default(), Counters::default());
-        for _ in 1..FAILURES_MAX {
-            assert!(!breaker.failed(&counters, &"lost"));
-        }
-        breaker.succeeded();
-        for _ in 1..FAILURES_MAX {
+        for _ in 0..2 {
             assert!(!breaker.failed(&counters, &"lost"));
         }
         assert!(breaker.is_closed());
@@ -177,6 +188,21 @@ mod tests {
         breaker.set(BreakerState::Closed, &counters, &"");
         assert_eq!(counters.read(breaker.state(), 0).breaker_changes, 3);
         assert!(!breaker.failed(&counters, &"lost"), "it counts anew");
+    }
+
+    #[test]
+    fn what_fails_often_opens_it_though_the_rest_succeeds_and_what_fails_rarely_does_not() {
+        // After how many failures it opens, if so many calls succeed between two.
+        let opens_after = |successes: u64| {
+            let (breaker, counters) = (Breaker::default(), Counters::default());
+            (1..=1_000).find(|_| {
+                let opens = breaker.failed(&counters, &"lost");
+                (0..successes).for_each(|_| breaker.succeeded());
+                opens
+            })
+        };
+        assert_eq!([0, 1, 2, 7].map(opens_after), [Some(3), Some(4), Some(4), Some(17)]);
+        assert_eq!([8, 9, 100].map(opens_after), [None; 3]);
     }
 
     #[test]

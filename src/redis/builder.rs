@@ -2,11 +2,12 @@
 
 use super::backend::Backend;
 use super::breaker::Breaker;
-use super::connection::{Address, Pool};
+use super::connection::Pool;
+use super::endpoint::Address;
 use super::error::RedisError;
 use super::fallback::{Fallback, OnFailure};
 use super::leased::{Leases, Leasing};
-use super::limiter::{Inner, RedisLimiter};
+use super::limiter::{Inner, Marks, RedisLimiter};
 use super::protocol::Protocol;
 use super::scripts::Scripts;
 use super::stats::{Counters, Decisions};
@@ -14,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::sync::unmodelled::AtomicU64;
+use crate::trace;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -54,7 +56,7 @@ pub struct RedisLimiterBuilder {
     leasing: Option<Leasing>,
     on_failure: OnFailure,
     on_failure_of: Vec<(String, OnFailure)>,
-    nodes: u64,
+    nodes: Option<u64>,
     local_keys: Option<usize>,
     count_decisions: bool,
     time: Option<Clock>,
@@ -84,7 +86,7 @@ impl RedisLimiterBuilder {
             leasing: None,
             on_failure: OnFailure::default(),
             on_failure_of: Vec::new(),
-            nodes: 1,
+            nodes: None,
             local_keys: None,
             count_decisions: false,
             time: None,
@@ -252,7 +254,8 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// Over how many processes a limit is divided while the server cannot be asked; 1 unless given.
+    /// Over how many processes a limit is divided while the server cannot be asked. **Unless given, each process admits
+    /// the whole of it**, and says so once as a `tracing` event (`nodes(1)`: it is the only one).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -267,7 +270,7 @@ impl RedisLimiterBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn nodes(mut self, nodes: u64) -> Self {
-        self.nodes = nodes;
+        self.nodes = Some(nodes);
         self
     }
 
@@ -352,7 +355,7 @@ impl RedisLimiterBuilder {
         let runtime = Handle::try_current()
             .map_err(|_| config("a Redis limiter is built within a tokio runtime, and there is none here"))?;
         let policy = self.policy.ok_or_else(|| config("a limiter needs a policy, and none was given"))??;
-        if self.deadline.is_zero() || self.nodes == 0 {
+        if self.deadline.is_zero() || self.nodes == Some(0) {
             return Err(config("the deadline and the number of nodes cannot be 0"));
         }
         if self.deadline.max(self.connect_timeout) > WAIT_MAX {
@@ -369,20 +372,31 @@ impl RedisLimiterBuilder {
             *first = *choice;
             named.for_each(|(_, other)| *other = *choice);
         }
-        let connections = u32::try_from(self.connections).unwrap_or(u32::MAX).max(1);
+        if self.nodes.is_none() && choices.contains(&OnFailure::LocalShare) {
+            trace::backend_unsettled(
+                "`nodes` was not given: while the server is away, each process admits the whole limit",
+            );
+        }
+        if self.leasing.is_some_and(|leasing| leasing.hold_time() <= self.deadline) {
+            trace::backend_unsettled(
+                "leases are held for no longer than the deadline: a slow answer brings tokens that are of no use",
+            );
+        }
+        let pool = Pool::new(&self.address, self.connections, self.connect_timeout, self.deadline)?;
         let backend = Arc::new(Backend {
-            pool: Pool::new(&self.address, self.connections, self.connect_timeout, self.deadline)?,
+            probe_deadline: pool.connect_all_limit().saturating_add(self.deadline),
+            pool,
             breaker: Breaker::default(),
             counters: Counters::default(),
             deadline: self.deadline,
-            probe_deadline: self.connect_timeout.saturating_mul(connections).saturating_add(self.deadline),
             runtime,
             failed_key: Mutex::new(protocol.key("#probe", "")),
+            probing: AtomicU64::new(0),
         });
         let compiled = policy.compile()?;
         let local_keys = self.local_keys.unwrap_or(LOCAL_WORDS / compiled.cells.max(1));
         let inner = Inner {
-            fallback: Fallback::new(&policy, &compiled, &choices, self.nodes, local_keys)?,
+            fallback: Fallback::new(&policy, &compiled, &choices, self.nodes.unwrap_or(1), local_keys)?,
             leases: self.leasing.map(|leasing| Leases::new(leasing, &protocol)).transpose()?,
             decisions: self.count_decisions.then(|| Decisions::of(&policy)).transpose()?,
             policy,
@@ -391,6 +405,7 @@ impl RedisLimiterBuilder {
             backend: Arc::clone(&backend),
             closed: AtomicU64::new(0),
             time: self.time,
+            marks: Marks::default(),
         };
         backend.greet().await;
         Ok(RedisLimiter::new(inner))

@@ -29,7 +29,9 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum OnFailure {
     /// Each process enforces its share by itself: the rate and the burst, divided by the number of
-    /// [nodes](super::RedisLimiterBuilder::nodes).
+    /// [nodes](super::RedisLimiterBuilder::nodes). **That has to be said:** as long as it is not, each process takes
+    /// itself for the only one and admits the whole limit. What the server has granted before is
+    /// [not known](super#when-the-server-is-away) to the shares.
     #[default]
     LocalShare,
     /// The rule admits everything.
@@ -65,7 +67,7 @@ impl Fallback {
         let mut shares: Option<Policy> = None;
         let mut shared = Vec::new();
         for ((index, rule), _) in numbered().filter(|(_, choice)| **choice == OnFailure::LocalShare) {
-            let share = share(rule, nodes);
+            let share = countable_share(rule, nodes);
             shares = Some(match shares {
                 Some(shares) => shares.and(share),
                 None => share.into(),
@@ -103,10 +105,21 @@ impl Fallback {
 
     fn decide(&self, cost: u64, ask: impl FnOnce(&Limiter) -> Decision) -> Decision {
         if let Some(closed) = self.closed {
-            return self.unavailable(Outcome::Denied, closed, cost);
+            // Nothing is nothing, whoever is asked.
+            let outcome = if cost == 0 { Outcome::Allowed } else { Outcome::Denied };
+            return self.unavailable(outcome, closed, cost);
         }
         match &self.local {
-            Some((limiter, indices)) => ask(limiter).of_rules(indices),
+            Some((limiter, indices)) => {
+                let decision = ask(limiter).of_rules(indices);
+                let rule = decision.rule();
+                let fits_the_whole = self.rules.get(rule).is_some_and(|&(limit, _)| cost <= limit);
+                if decision.outcome() == Outcome::NeverFits && fits_the_whole {
+                    // Too much for a share only: the server may well admit it, once it is back.
+                    return self.unavailable(Outcome::Denied, rule, cost);
+                }
+                decision
+            }
             None => self.unavailable(Outcome::Allowed, 0, cost),
         }
     }
@@ -119,6 +132,18 @@ impl Fallback {
         let wait_ns = if allowed { 0 } else { u64::MAX };
         let summary = Summary { limit, remaining, wait_ns, reset_ns: 0 };
         Decision::new(outcome, rule, name, View::Summary(Cause::Unavailable, summary), 0, cost)
+    }
+}
+
+/// The share of a rule, or of a share that is too slow for the engine to count, that of fewer nodes.
+fn countable_share(rule: &Rule, nodes: u64) -> Rule {
+    let mut nodes = nodes;
+    loop {
+        let share = share(rule, nodes);
+        if nodes <= 1 || Policy::from(share.clone()).compile().is_ok() {
+            return share;
+        }
+        nodes /= 2;
     }
 }
 
@@ -161,6 +186,34 @@ mod tests {
             let rule: Rule = rule.parse().expect("a rule");
             assert_eq!(share(&rule, nodes).to_string(), expected, "{rule} of {nodes}");
         }
+    }
+
+    #[test]
+    fn a_share_that_is_too_slow_to_count_is_that_of_fewer() {
+        for (rule, nodes, expected) in [
+            ("1/30d", 16, "1/120d burst 1"),
+            ("fixed 1/30d", 16, "fixed 1/480d"),
+            ("1/30d", 3, "1/90d burst 1"),
+        ] {
+            let rule: Rule = rule.parse().expect("a rule");
+            assert_eq!(countable_share(&rule, nodes).to_string(), expected, "{rule} of {nodes}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_share_only_may_fit_later() {
+        let policy: Policy = "10/h named a".parse().expect("a policy");
+        let compiled = policy.compile().expect("compiles");
+        let shared = Fallback::new(&policy, &compiled, &[OnFailure::LocalShare], 2, 100).expect("accepted");
+        for refused in [shared.acquire("key", 6), shared.peek("key", 10)] {
+            assert_eq!((refused.outcome(), refused.cause()), (Outcome::Denied, Cause::Unavailable));
+            assert_eq!((refused.limit(), refused.rule_name()), (10, Some("a")));
+        }
+        assert_eq!(shared.acquire("key", 11).outcome(), Outcome::NeverFits);
+        assert!(shared.acquire("key", 5).is_allowed());
+        let closed = Fallback::new(&policy, &compiled, &[OnFailure::Closed], 2, 100).expect("accepted");
+        assert!(closed.acquire("key", 0).is_allowed(), "nothing is nothing");
+        assert!(shared.acquire("key", 0).is_allowed());
     }
 
     #[test]

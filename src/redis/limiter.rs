@@ -2,7 +2,7 @@
 
 use super::backend::Backend;
 use super::builder::RedisLimiterBuilder;
-use super::connection::IfLost;
+use super::endpoint::IfLost;
 use super::error::RedisError;
 use super::fallback::Fallback;
 use super::leased::{self, Leases, Local};
@@ -14,8 +14,10 @@ use crate::decision::Decision;
 use crate::policy::Policy;
 use crate::sync::unmodelled::{AtomicU64, Ordering, fence};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A limit that many processes share, kept on a Redis or Valkey server: cheap to clone, `&self` everywhere.
 ///
@@ -51,6 +53,21 @@ pub(super) struct Inner {
     pub(super) closed: AtomicU64,
     /// Reserved for tests: what the scripts take for the time.
     pub(super) time: Option<Clock>,
+    pub(super) marks: Marks,
+}
+
+/// What nobody else signs with: one for each guard against a repeat.
+#[derive(Default)]
+pub(super) struct Marks {
+    random: RandomState,
+    drawn: AtomicU64,
+}
+
+impl Marks {
+    fn next(&self) -> String {
+        // Relaxed: only has to differ.
+        format!("{:016x}", self.random.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed)))
+    }
 }
 
 impl RedisLimiter {
@@ -141,13 +158,15 @@ impl RedisLimiter {
 
     /// The same, where this process cannot say by itself.
     async fn acquire_afar(&self, subject: &str, cost: u64) -> Decision {
+        // One deadline, whoever is asked in the end.
+        let until = self.0.backend.until();
         let leased = match self.leasing() {
-            Some(leases) => leased::acquire(&self.0, leases, subject, cost).await,
+            Some(leases) => leased::acquire(&self.0, leases, subject, cost, until).await,
             None => None,
         };
         let decided = match leased {
             Some(decided) => decided,
-            None => self.0.ask(subject, cost, true).await,
+            None => self.0.ask(subject, cost, true, until).await,
         };
         let decision =
             decided.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.acquire(subject, cost)));
@@ -209,7 +228,7 @@ impl RedisLimiter {
     /// # }
     /// ```
     pub async fn peek_n(&self, subject: &str, cost: u64) -> Decision {
-        let asked = self.0.ask(subject, cost, false).await;
+        let asked = self.0.ask(subject, cost, false, self.0.backend.until()).await;
         asked.unwrap_or_else(|_| self.0.fall_back(|fallback| fallback.peek(subject, cost)))
     }
 
@@ -231,7 +250,8 @@ impl RedisLimiter {
     pub async fn refund(&self, subject: &str, cost: u64) -> Result<(), RedisError> {
         let inner = &self.0;
         let call = inner.protocol.call(subject, [cost_arg(cost), inner.time_arg()]);
-        let refunded = inner.backend.run(&inner.scripts.refund, &call, IfLost::GiveUp).await;
+        let until = inner.backend.until();
+        let refunded = inner.backend.run(&inner.scripts.refund, &call, IfLost::GiveUp, until).await;
         if let Some(leases) = &inner.leases {
             leases.forget_refusal(subject);
         }
@@ -252,15 +272,12 @@ impl RedisLimiter {
     ///
     /// The server could not be asked.
     pub async fn reset(&self, subject: &str) -> Result<(), RedisError> {
-        if let Some(leases) = &self.0.leases {
-            self.0.backend.counters.lease_expired(leases.forget(subject));
+        let keys = self.0.protocol.keys(subject);
+        let deleting = self.0.backend.delete(&keys);
+        match &self.0.leases {
+            Some(leases) => leased::reset(&self.0, leases, subject, deleting).await,
+            None => deleting.await,
         }
-        let deleted = self.0.backend.delete(&self.0.protocol.keys(subject)).await;
-        // Somebody may have been refused in between.
-        if let Some(leases) = &self.0.leases {
-            leases.forget_refusal(subject);
-        }
-        deleted
     }
 
     /// Lets a request pass the first time, and refuses its repeats until `window` has gone, over all processes. At
@@ -277,9 +294,10 @@ impl RedisLimiter {
     /// ```
     pub async fn once(&self, id: &str, window: Duration) -> Decision {
         let inner = &self.0;
-        let call = inner.protocol.once_call(id, window, inner.time_arg());
-        // Sent again, it would meet its own mark.
-        let asked = inner.backend.run(&inner.scripts.once, &call, IfLost::GiveUp).await;
+        let call = inner.protocol.once_call(id, window, inner.time_arg(), inner.marks.next());
+        // Sent again, it knows its own mark.
+        let until = inner.backend.until();
+        let asked = inner.backend.run(&inner.scripts.once, &call, IfLost::Repeat, until).await;
         asked
             .and_then(|reply| Protocol::once_decision(&reply))
             .unwrap_or_else(|_| inner.fall_back(|fallback| fallback.once(id, window)))
@@ -345,10 +363,7 @@ impl RedisLimiter {
     #[must_use]
     pub fn stats(&self) -> BackendStats {
         let backend = &self.0.backend;
-        let in_hand = self.0.leases.as_ref().map_or(0, |leases| {
-            backend.counters.lease_expired(leases.take_dropped());
-            leases.in_hand()
-        });
+        let in_hand = self.0.leases.as_ref().map_or(0, Leases::in_hand);
         let decisions = self.0.decisions.as_ref().map(Decisions::read).unwrap_or_default();
         BackendStats { decisions, ..backend.counters.read(backend.breaker.state(), in_hand) }
     }
@@ -361,10 +376,16 @@ impl RedisLimiter {
 }
 
 impl Inner {
-    async fn ask(&self, subject: &str, cost: u64, spends: bool) -> Result<Decision, RedisError> {
+    async fn ask(
+        &self,
+        subject: &str,
+        cost: u64,
+        spends: bool,
+        until: Instant,
+    ) -> Result<Decision, RedisError> {
         let mode = if spends { "1" } else { "0" };
         let call = self.protocol.call(subject, [mode.to_owned(), cost_arg(cost), self.time_arg()]);
-        let reply = self.backend.run(&self.scripts.acquire, &call, IfLost::Repeat).await?;
+        let reply = self.backend.run(&self.scripts.acquire, &call, IfLost::Repeat, until).await?;
         self.protocol.decision(&reply, cost, spends)
     }
 
@@ -382,7 +403,7 @@ impl Inner {
         let [need, want, hold, left, taken, at] = numbers;
         let call = self.protocol.tagged_call(tag, [need, want, hold, left, taken, at, self.time_arg()]);
         let if_lost = if gives_back { IfLost::GiveUp } else { IfLost::Repeat };
-        let reply = self.backend.run(&self.scripts.lease, &call, if_lost).await?;
+        let reply = self.backend.run(&self.scripts.lease, &call, if_lost, self.backend.until()).await?;
         reply.into_iter().map(|number| u64::try_from(number).map_err(|_| odd_reply())).collect()
     }
 

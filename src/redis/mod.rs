@@ -5,6 +5,7 @@ mod backend;
 mod breaker;
 mod builder;
 mod connection;
+mod endpoint;
 mod error;
 mod fallback;
 mod leased;

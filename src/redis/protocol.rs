@@ -156,9 +156,9 @@ impl Protocol {
         Call { keys: self.tagged_keys(tag), args: args.collect() }
     }
 
-    pub(super) fn once_call(&self, id: &str, window: Duration, time: String) -> Call {
+    pub(super) fn once_call(&self, id: &str, window: Duration, time: String, whose: String) -> Call {
         let window_us = whole_ns(window).div_ceil(1_000).min(MARK_US_MAX);
-        Call { keys: vec![self.key(id, "once")], args: vec![window_us.to_string(), time] }
+        Call { keys: vec![self.key(id, "once")], args: vec![window_us.to_string(), time, whose] }
     }
 
     /// The decision of a reply to `acquire`.
@@ -250,7 +250,6 @@ impl WireRule {
     }
 }
 
-/// A cost as the scripts take it: what is more than they can count never fits either.
 /// A subject as it goes over the wire, in 128 bytes at most.
 pub(super) fn tag(subject: &str) -> Cow<'_, str> {
     // An empty tag, or one that ends early, would not hold the keys together.
@@ -270,6 +269,7 @@ pub(super) fn tag(subject: &str) -> Cow<'_, str> {
     Cow::Owned(tag)
 }
 
+/// A cost as the scripts take it: what is more than they can count never fits either.
 pub(super) fn cost_arg(cost: u64) -> String {
     cost.min(EXACT_MAX).to_string()
 }

@@ -2,6 +2,9 @@
 
 use ::redis::{Cmd, Script};
 
+/// What the probe runs: by itself, and always with its text.
+pub(super) const PROBE: &str = include_str!("scripts/probe.lua");
+
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) acquire: Source,

@@ -10,18 +10,26 @@
 pub(crate) mod nodes;
 pub(crate) mod proxy;
 
+use std::future::poll_fn;
 use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::redis::{RedisLimiter, RedisLimiterBuilder};
 
 /// How long anything that should happen soon may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// A deadline that is no part of what a test is about.
-pub(crate) const NO_HURRY: Duration = Duration::from_secs(5);
+/// A deadline that is no part of what a test is about: as long as a busy machine may keep it waiting.
+pub(crate) const NO_HURRY: Duration = Duration::from_secs(30);
+
+/// Waits for the server, and for connections to it, as long as it takes.
+pub(crate) fn unhurried(builder: RedisLimiterBuilder) -> RedisLimiterBuilder {
+    builder.deadline(NO_HURRY).connect_timeout(NO_HURRY)
+}
 
 /// The servers to test with: Redis always, Valkey where it is. `TOLLGATE_VALKEY_SERVER` says where.
 pub(crate) fn programs() -> Vec<PathBuf> {
@@ -87,7 +95,7 @@ impl Server {
     }
 
     pub(crate) fn limiter(&self, policy: &str) -> RedisLimiterBuilder {
-        RedisLimiter::builder(self.url()).policy(policy).deadline(NO_HURRY)
+        unhurried(RedisLimiter::builder(self.url()).policy(policy))
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -203,6 +211,28 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn signal(name: &str, pid: u32) {
     let status = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
     assert!(status.success(), "no signal {name} to {pid}");
+}
+
+/// A key outlives what it says by this time of the server's clock, whatever a test says that the time is.
+const LINGER: Duration = Duration::from_millis(900);
+
+/// Runs what a key has to live for. Where it failed, and the machine has kept it waiting for longer than keys live, it
+/// is run again, with another number.
+pub(crate) async fn undisturbed(mut attempt: impl AsyncFnMut(usize)) {
+    for number in 0.. {
+        let began = Instant::now();
+        let mut running = Box::pin(attempt(number));
+        let ended =
+            poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            });
+        match ended.await {
+            Ok(()) => return,
+            Err(panic) if began.elapsed() < LINGER || number == 9 => resume_unwind(panic),
+            Err(_) => eprintln!("it took {:?}: again", began.elapsed()),
+        }
+    }
 }
 
 /// Waits for something that takes another process's doing.

@@ -4,6 +4,7 @@
 //! and prints when each request that passed was sent and decided. The bound is then checked over all of them, by the
 //! clock of the machine that all of them run on.
 
+use super::unhurried;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,8 @@ pub(crate) struct Outcome {
     pub(crate) calls: u64,
     pub(crate) fallbacks: u64,
     pub(crate) time: Duration,
+    /// The longest that any node was kept from running.
+    pub(crate) stall: Duration,
     /// The most that was ever admitted above `rate · t` in any span `t`: may not be more than the burst.
     pub(crate) most_at_once: f64,
 }
@@ -83,6 +86,7 @@ impl Load {
             calls: 0,
             fallbacks: 0,
             time: Duration::ZERO,
+            stall: Duration::ZERO,
             most_at_once: 0.0,
         };
         let (mut sent, mut decided) = (Vec::new(), Vec::new());
@@ -99,7 +103,8 @@ impl Load {
                         sent.push(from_us);
                         decided.push(to_us);
                     }
-                    (Some("sum"), &[asked, calls, fallbacks]) => {
+                    (Some("sum"), &[asked, calls, fallbacks, stall_us]) => {
+                        outcome.stall = outcome.stall.max(Duration::from_micros(stall_us));
                         outcome.asked += asked;
                         outcome.calls += calls;
                         outcome.fallbacks += fallbacks;
@@ -123,11 +128,8 @@ impl Load {
 
     async fn be_a_node(&self, start_us: u64) {
         let policy = format!("{}/s burst {}", self.rate, self.burst);
-        let builder = RedisLimiter::builder(&self.url)
-            .policy(policy)
-            .nodes(self.nodes)
-            .deadline(Duration::from_secs(2))
-            .connect_timeout(Duration::from_secs(2));
+        let builder = RedisLimiter::builder(&self.url).policy(policy).nodes(self.nodes);
+        let builder = unhurried(builder);
         let builder = if self.leased { builder.leased(Leasing::new().hold(HOLD)) } else { builder };
         let limiter = builder.build().await.unwrap();
         let calls_before = limiter.stats().calls;
@@ -158,6 +160,13 @@ impl Load {
                 })
             })
             .collect();
+        let mut stall = Duration::ZERO;
+        let began = Instant::now();
+        while began.elapsed() < self.time {
+            let slept = Instant::now();
+            tokio::time::sleep(TICK).await;
+            stall = stall.max(slept.elapsed().saturating_sub(TICK));
+        }
         for task in tasks {
             for (from_us, to_us) in task.await.unwrap() {
                 println!("admitted {from_us} {to_us}");
@@ -168,10 +177,11 @@ impl Load {
         // A line of its own, whatever the harness has printed before.
         println!();
         println!(
-            "sum {} {} {}",
+            "sum {} {} {} {}",
             asked.load(Ordering::Relaxed),
             stats.calls - calls_before,
-            stats.fallback_decisions
+            stats.fallback_decisions,
+            stall.as_micros()
         );
     }
 }

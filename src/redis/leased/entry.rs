@@ -26,6 +26,10 @@ pub(super) fn tick(ns: u64) -> u64 {
     ns >> TICK_SHIFT
 }
 
+fn is_run_out(word: u64, now_tick: u64) -> bool {
+    word & TOKENS_MAX != 0 && word >> TOKEN_BITS <= now_tick
+}
+
 #[derive(Debug)]
 pub(in crate::redis) struct Entry {
     /// Who it belongs to, for those who bring tokens: as it goes over the wire, however long the subject is.
@@ -42,6 +46,8 @@ pub(in crate::redis) struct Entry {
     refused: AtomicU64,
     /// 1 while a flight is out.
     flying: AtomicU64,
+    /// 1 while somebody will look whether tokens have run out here.
+    awaited: AtomicU64,
     /// How many flights came back with nothing because the server could not be asked.
     pub(super) failures: AtomicU64,
     pub(super) landed: Notify,
@@ -97,6 +103,7 @@ impl Entry {
             fits_at_ns: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             flying: AtomicU64::new(0),
+            awaited: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             landed: Notify::new(),
             available: AtomicU64::new(0),
@@ -214,6 +221,28 @@ impl Entry {
         self.hands[hand].swap(0, Ordering::Relaxed) & TOKENS_MAX
     }
 
+    /// Empties a hand whose tokens are no longer good: how many there were.
+    pub(super) fn empty_if_run_out(&self, hand: usize, now_tick: u64) -> Option<u64> {
+        let word = self.hands[hand].load(Ordering::Relaxed);
+        if is_run_out(word, now_tick) { Some(self.empty(hand)).filter(|&left| left > 0) } else { None }
+    }
+
+    /// Whether there are tokens that are no longer good.
+    pub(super) fn has_run_out(&self, now_tick: u64) -> bool {
+        self.hands.iter().any(|hand| is_run_out(hand.load(Ordering::Relaxed), now_tick))
+    }
+
+    /// Whether somebody looks already, when tokens were brought; else it is for whoever brought them to see to that.
+    pub(super) fn is_awaited(&self) -> bool {
+        // AcqRel: the tokens were brought before, and whoever looks finds them: see below.
+        self.awaited.swap(1, Ordering::AcqRel) != 0
+    }
+
+    pub(super) fn no_longer_awaited(&self) {
+        // AcqRel: reads what the last one who brought tokens has written, and so finds the tokens themselves.
+        self.awaited.swap(0, Ordering::AcqRel);
+    }
+
     /// Fills a hand that was emptied. Only the one flight that is out does.
     pub(super) fn fill(&self, hand: usize, tokens: u64, good_until_ns: u64) {
         let low = if tokens >= LOW_FROM { tokens / 4 } else { 0 };
@@ -226,15 +255,9 @@ impl Entry {
         self.hands.iter().map(|hand| hand.load(Ordering::Relaxed) & TOKENS_MAX).sum()
     }
 
-    /// Whether nothing would be lost with it.
+    /// Whether nothing would be lost with it: tokens that have run out are still to be given back.
     pub(super) fn is_idle(&self, now_ns: u64) -> bool {
-        let is_empty = |hand: &AtomicU64| {
-            let word = hand.load(Ordering::Relaxed);
-            word & TOKENS_MAX == 0 || word >> TOKEN_BITS <= tick(now_ns)
-        };
-        self.hands.iter().all(is_empty)
-            && self.may_fly(now_ns, TOKENS_MAX)
-            && self.flying.load(Ordering::Relaxed) == 0
+        self.in_hand() == 0 && self.may_fly(now_ns, TOKENS_MAX) && self.flying.load(Ordering::Relaxed) == 0
     }
 
     #[inline]
@@ -271,8 +294,10 @@ mod tests {
         assert!(entry.take(1, 19).is_some());
         assert!(entry.take(1, 20).is_none(), "no longer good");
         assert_eq!(entry.in_hand(), 2);
-        assert!(entry.is_idle(20 * TICK_NS));
-        assert_eq!(entry.empty_hand(20).1 + entry.empty(0) + entry.empty(1), 2);
+        assert!(!entry.has_run_out(19) && entry.empty_if_run_out(0, 19).is_none());
+        assert!(entry.has_run_out(20) && !entry.is_idle(20 * TICK_NS), "still to be given back");
+        assert_eq!([0, 1].map(|hand| entry.empty_if_run_out(hand, 20)), [Some(2), None]);
+        assert!(!entry.has_run_out(20) && entry.is_idle(20 * TICK_NS));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Leased mode: tokens taken from the server a batch at a time and spent in nanoseconds.
 //!
-//! `entry` is what one subject has in hand, `table` finds it in bounded memory, `flight` brings tokens from the server.
-//! A request is decided here as long as there are tokens in hand, or until the moment before which the server is known
+//! `entry` is what one subject has in hand, `table` finds it in bounded memory, `flight` brings tokens from the server,
+//! `returns` gives back what was not spent in time. A request is decided here as long as there are tokens in hand, or until the moment before which the server is known
 //! to refuse. Else one flight goes out for all who wait for it.
 
 mod entry;
 mod flight;
+mod returns;
 mod table;
 
 use super::error::RedisError;
@@ -16,7 +17,8 @@ use crate::decision::{Cause, Decision, Outcome, View};
 use crate::guard::whole_ns;
 pub(super) use entry::Origin;
 use entry::{Entry, TOKENS_MAX, tick};
-pub(super) use flight::{acquire, close, launch};
+pub(super) use flight::{acquire, close, launch, reset};
+use returns::Returns;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -62,7 +64,9 @@ impl Leasing {
         }
     }
 
-    /// How long leased tokens are good for, from 5 ms to 60 s. As much of the burst as comes back in that time is out of use.
+    /// How long leased tokens are good for, from 5 ms to 60 s. As much of the burst as comes back in that time is out of
+    /// use. Longer than the [deadline](super::RedisLimiterBuilder::deadline): tokens that come later than they are good
+    /// for are of no use.
     ///
     /// ```
     /// use std::time::Duration;
@@ -72,6 +76,10 @@ impl Leasing {
     pub fn hold(mut self, time: Duration) -> Self {
         self.hold = time;
         self
+    }
+
+    pub(super) fn hold_time(&self) -> Duration {
+        self.hold
     }
 
     /// The least time between two leases of a subject that the server gave less than it was asked for. A lease is
@@ -116,6 +124,7 @@ impl Leasing {
 #[derive(Debug)]
 pub(super) struct Leases {
     table: Table,
+    returns: Returns,
     rules: Vec<(Gcra, Option<&'static str>)>,
     clock: Clock,
     /// The clock's reading at build: ticks count from here.
@@ -170,6 +179,7 @@ impl Leases {
         let clock = Clock::precise();
         Ok(Self {
             table: Table::new(leasing.max_keys),
+            returns: Returns::default(),
             rules,
             born_ns: clock.now_ns(),
             clock,
@@ -237,19 +247,9 @@ impl Leases {
         Decision::new(outcome, seen.rule, *name, View::Summary(Cause::Rule, summary), now_ns, cost)
     }
 
-    /// Drops what is in hand for a subject; nothing is given back.
-    pub(super) fn forget(&self, subject: &str) -> u64 {
-        self.table.remove(subject).map_or(0, |entry| entry.in_hand())
-    }
-
     /// Forgets that the server refused: something was given back.
     pub(super) fn forget_refusal(&self, subject: &str) {
         self.table.with(subject, |entry| entry.refuse_nothing());
-    }
-
-    /// Tokens that were dropped to make room, since last asked.
-    pub(super) fn take_dropped(&self) -> u64 {
-        self.table.take_dropped()
     }
 
     pub(super) fn in_hand(&self) -> u64 {

@@ -17,8 +17,6 @@ pub(super) struct Table {
     hasher: RandomState,
     max_keys: usize,
     search_from_ns: AtomicU64,
-    /// Tokens that were still in the hands of what made room.
-    dropped: AtomicU64,
 }
 
 /// A hash that is used as it is.
@@ -48,7 +46,6 @@ impl Table {
             hasher: RandomState::new(),
             max_keys,
             search_from_ns: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
         }
     }
 
@@ -68,29 +65,13 @@ impl Table {
                 return None;
             }
             self.search_from_ns.store(now_ns.saturating_add(SEARCH_AGAIN_NS), Ordering::Relaxed);
-            let mut dropped = 0;
-            entries.retain(|_, entry| {
-                let keeps = !entry.is_idle(now_ns);
-                dropped += if keeps { 0 } else { entry.in_hand() };
-                keeps
-            });
-            // Relaxed: a number for a dashboard.
-            self.dropped.fetch_add(dropped, Ordering::Relaxed);
+            entries.retain(|_, entry| !entry.is_idle(now_ns));
             if entries.len() >= self.max_keys {
                 return None;
             }
         }
         let hash = self.hasher.hash_one(subject);
         Some(Arc::clone(entries.get_or_insert_with(hash, || Arc::new(Entry::new(subject)))))
-    }
-
-    pub(super) fn remove(&self, subject: &str) -> Option<Arc<Entry>> {
-        self.entries.pin().remove(&self.hasher.hash_one(subject)).map(Arc::clone)
-    }
-
-    pub(super) fn take_dropped(&self) -> u64 {
-        // Relaxed: as above.
-        self.dropped.swap(0, Ordering::Relaxed)
     }
 
     pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
@@ -117,7 +98,10 @@ mod tests {
         }
         assert!(table.insert("c", 0).is_none());
         assert_eq!(table.with("a", |entry| entry.in_hand()), Some(1));
-        assert!(table.insert("c", 1 << 30).is_some(), "both have run out");
+        assert!(table.insert("c", 1 << 30).is_none(), "both have run out, and are still to be given back");
+        assert_eq!(table.with("a", |entry| entry.empty(0)), Some(1));
+        assert!(table.insert("c", 1 << 40).is_some());
         assert!(table.with("a", |_| ()).is_none());
+        assert_eq!(table.with("b", |entry| entry.in_hand()), Some(1));
     }
 }
