@@ -28,6 +28,12 @@ pub enum Outcome {
 
 impl Outcome {
     /// As dashboards and logs have it: `allowed`, `denied` or `never_fits`.
+    ///
+    /// ```
+    /// let outcome = tollgate::Gate::new("1/h")?.try_acquire_n(2).outcome();
+    /// assert_eq!((outcome.as_str(), outcome.to_string()), ("never_fits", "never_fits".to_owned()));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -49,6 +49,21 @@ pub struct Exporter {
 }
 
 /// A limiter that is there for as long as it is shown: an [`Arc`], or a `static`.
+///
+/// ```
+/// use std::sync::{Arc, LazyLock};
+/// use tollgate::Limiter;
+/// use tollgate::export::{Exporter, SharedLimiter};
+///
+/// static LOGIN: LazyLock<Limiter> = LazyLock::new(|| Limiter::new("5/min").expect("a valid policy"));
+///
+/// let shared: [SharedLimiter; 2] = [Arc::new(Limiter::new("100/min")?).into(), (&*LOGIN).into()];
+/// let exporter = Exporter::new();
+/// for (name, limiter) in ["api", "login"].into_iter().zip(shared) {
+///     exporter.add(name, limiter);
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedLimiter(Holding);
 
@@ -156,6 +171,15 @@ impl Exporter {
 
     /// Shows the limiters of a layer under the names of their rules: at every scrape those that are in force then,
     /// so that a reload needs nothing to be done. A rule whose name another limiter has is not shown.
+    ///
+    /// ```
+    /// use tollgate::export::Exporter;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder().limit("100/min").count_decisions(true).build()?;
+    /// Exporter::new().add_rules(&layer.handle());
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     #[cfg(feature = "tower")]
     pub fn add_rules(&self, rules: &crate::tower::RulesHandle) {
         self.sources().push(Source { name: "".into(), numbers: Numbers::Rules(rules.clone()) });

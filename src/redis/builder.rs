@@ -294,6 +294,20 @@ impl RedisLimiterBuilder {
 
     /// Whether to count decisions by rule and outcome, for [`RedisLimiter::stats`]; not unless asked for. Counted is
     /// what was said in the end, by the server, by tokens in hand or for want of the server.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tollgate::redis::RedisLimiter;
+    ///
+    /// // Nobody listens there: what is counted was decided by this process alone.
+    /// let builder = RedisLimiter::builder("redis://127.0.0.1:1/").policy("5/h").nodes(1);
+    /// let limiter = builder.count_decisions(true).build().await?;
+    /// let _ = limiter.try_acquire("key").await;
+    /// assert_eq!(limiter.stats().decisions[0].allowed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn count_decisions(mut self, count: bool) -> Self {
         self.count_decisions = count;
         self

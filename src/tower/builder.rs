@@ -470,6 +470,13 @@ impl<R> RateLimitBuilder<R> {
 
     /// Refuses as HTTP does, whatever the client seems to speak: where no gRPC is served, a client that calls itself
     /// gRPC is told 429 all the same.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::builder().limit("100/min").never_grpc().build()?;
+    /// # Ok::<(), tollgate::rules::RulesError>(())
+    /// ```
     pub fn never_grpc(mut self) -> Self {
         self.options.never_grpc = true;
         self

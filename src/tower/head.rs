@@ -70,6 +70,15 @@ impl<'a> RequestHead<'a> {
     }
 
     /// The version of HTTP.
+    ///
+    /// ```
+    /// use tollgate::tower::RequestHead;
+    ///
+    /// /// Old clients ask again for what newer ones keep.
+    /// fn cost(request: &RequestHead<'_>) -> u64 {
+    ///     if request.version() < http::Version::HTTP_2 { 2 } else { 1 }
+    /// }
+    /// ```
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
