@@ -193,7 +193,6 @@ impl Decision {
     }
 
     /// The same, speaking of the rule by another number.
-    #[cfg(feature = "redis")]
     pub(crate) fn of_rule(self, index: usize) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
         Self { rule: index as u8, ..self }

@@ -87,7 +87,8 @@ impl<'a> Tier<'a> {
 
     /// As [`Limiter::reset`].
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.limiter.forget(self.index, &self.limiter.cells(key));
+        let cells = self.limiter.cells(key);
+        self.limiter.forget(self.index, &cells, cells.hash());
     }
 
     /// As [`Limiter::set_policy`].
