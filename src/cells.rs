@@ -99,6 +99,7 @@ impl Cells for TableCells<'_> {
         plan.booked(self.limiter.horizon.ns(now_ns))
     }
 
+    #[inline(always)]
     fn beginning(&self, plan: Plan, index: usize, now_ns: u64) -> u64 {
         match self.limiter.spent_at_ns {
             Some(spent_at_ns) if index < LAYOUT_CELLS_MAX => plan.used_up_since(spent_at_ns, now_ns),

@@ -249,6 +249,8 @@ impl Plan {
     }
 
     /// The word of a key that had used up everything at a time, as far as that still counts.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn used_up_since(&self, then_ns: u64, now_ns: u64) -> u64 {
         let used_up = match self {
             // Work ends with the process.
