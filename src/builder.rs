@@ -15,6 +15,7 @@ use crate::table::{Table, WhenFull};
 use crate::trace::Refusals;
 use crate::watch::Watch;
 use ahash::RandomState;
+use std::sync::Mutex;
 
 /// Room for this many live keys unless told otherwise: some 1.5 MB under a single rule.
 const MAX_KEYS_DEFAULT: usize = 65_536;
@@ -45,6 +46,7 @@ pub struct LimiterBuilder {
     seeds: Option<[u64; 4]>,
     prefault: Option<bool>,
     restore: Option<Result<Snapshot, Error>>,
+    after_crash: bool,
     name: Option<Box<str>>,
     count_decisions: bool,
     refusals: Refusals,
@@ -62,6 +64,7 @@ impl Default for LimiterBuilder {
             seeds: None,
             prefault: None,
             restore: None,
+            after_crash: false,
             name: None,
             count_decisions: false,
             refusals: Refusals::default(),
@@ -109,7 +112,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Lockouts for keys that are refused again and again; none unless given. A refusal then writes.
+    /// Lockouts for keys that are refused again and again; none unless given. A refusal then writes, and takes the
+    /// room of one rule more: where there is none, it is not counted ([`Stats::lost_strikes`](crate::Stats)).
     ///
     /// ```
     /// use std::time::Duration;
@@ -131,12 +135,9 @@ impl LimiterBuilder {
     ///
     /// A key takes room only while it is worth less than a fresh one. All memory is taken at build: 24 bytes a
     /// key under one rule, 71 under two, 178 under three, and 100 for each request a longer log remembers.
-    /// Tables of a few thousand keys are given twice that. List entries, marks ([`Limiter::once`]) and lockouts take
-    /// room too.
-    ///
-    /// A key may live in two places of the table, so that all find room is a matter of large numbers: of 80 fills to
-    /// the brim with a million keys, one left one key without. Whoever cannot bear that asks for a few hundredths more
-    /// than is needed.
+    /// Tables of a few thousand keys are given twice that. [Lockouts](Self::penalties) take the room of a rule more.
+    /// List entries and the marks of [`Limiter::once`] take the room of a key each, for as long as they last: count
+    /// them among the keys.
     ///
     /// ```
     /// use tollgate::Limiter;
@@ -266,6 +267,44 @@ impl LimiterBuilder {
     /// ```
     pub fn restore(mut self, bytes: &[u8]) -> Self {
         self.restore = Some(Snapshot::read(bytes));
+        self.after_crash = false;
+        self
+    }
+
+    /// The same where the process was killed some time after its last [`snapshot`](Limiter::snapshot), and nobody
+    /// knows what was admitted in between: every key begins with nothing left, and gets what its rules give from
+    /// then on. So no key gets more over the whole run than its bound, however long the gap.
+    ///
+    /// That holds for keys that are not in the snapshot too, which may have come and spent everything since; and for
+    /// as long as a rule remembers: under `100/min` the first request passes after 0.6 seconds, under `1000/day`
+    /// after 86, under `fixed 5/h` in the next hour. Debts beyond a whole burst, lists, lockouts and marks are as in
+    /// the snapshot; of those that came after it nothing is known. [`Limiter::reset`] does nothing for a key that is
+    /// not in the table.
+    ///
+    /// Who writes its snapshots by [`Limiter::close`] needs [`restore`](Self::restore) alone, which forgives nothing
+    /// then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::builder().policy("60/min").clock(clock.clone()).build()?;
+    /// let bytes = limiter.snapshot();
+    /// assert!(limiter.try_acquire_n("alice", 60).is_allowed());
+    /// drop(limiter); // and nothing is written down
+    ///
+    /// let builder = Limiter::builder().policy("60/min").clock(clock);
+    /// let limiter = builder.restore_after_crash(&bytes).build()?;
+    /// assert!(limiter.try_acquire("alice").is_denied());
+    /// hand.advance(Duration::from_secs(2));
+    /// assert!(limiter.try_acquire_n("alice", 2).is_allowed());
+    /// assert!(limiter.try_acquire("alice").is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn restore_after_crash(mut self, bytes: &[u8]) -> Self {
+        self = self.restore(bytes);
+        self.after_crash = true;
         self
     }
 
@@ -354,12 +393,21 @@ impl LimiterBuilder {
             return Err(Error::new("max_keys of 0 leaves no room for any key"));
         }
         let snapshot = self.restore.transpose()?;
+        // A lockout takes the room of a rule.
+        let cells = policies.first().cells() + usize::from(penalty.is_some());
         let table = match &snapshot {
             Some(snapshot) => {
                 snapshot.check(policies.first(), self.max_keys, self.seeds)?;
-                snapshot.table(self.when_full, self.prefault)?
+                snapshot.table(cells, self.when_full, self.prefault)?
             }
-            None => Table::new(self.max_keys, policies.first().cells(), self.when_full, self.prefault)?,
+            None => Table::new(self.max_keys, cells, self.when_full, self.prefault)?,
+        };
+        let clock = self.clock.unwrap_or_default();
+        let now_ns = clock.now_ns();
+        let spent_at_ns = match &snapshot {
+            Some(_) if self.after_crash => Some(now_ns),
+            Some(snapshot) => snapshot.spent_at_ns(now_ns),
+            None => None,
         };
         let seeds = snapshot.as_ref().map(|snapshot| snapshot.seeds).or(self.seeds).unwrap_or_else(|| {
             let random = RandomState::new();
@@ -379,12 +427,15 @@ impl LimiterBuilder {
         let limiter = Limiter {
             table,
             policies,
-            clock: self.clock.unwrap_or_default(),
+            clock,
             hasher: RandomState::with_seeds(a, b, c, d),
             special: AtomicU64::new(special),
             penalty,
             horizon: Horizon::new(),
             line: Line::new(),
+            spent_at_ns,
+            forgets: AtomicU64::new(0),
+            unamended: Mutex::new(None),
             seeds,
             max_keys: self.max_keys,
             watch,

@@ -98,24 +98,36 @@ impl Cells for TableCells<'_> {
         self.limiter.clock.now_ns()
     }
 
-    fn seasoned(&self, plan: Plan, index: usize) -> Plan {
+    fn seasoned(&self, plan: Plan, index: usize, now_ns: u64) -> Plan {
         let plan = match self.limiter.policies.later() {
             Some(set) => set.plan_of(index).map_or(plan, |latest| plan.beside(latest)),
             None => plan,
         };
-        plan.booked(self.limiter.horizon.ns())
+        plan.booked(self.limiter.horizon.ns(now_ns))
+    }
+
+    #[inline(always)]
+    fn beginning(&self, plan: Plan, index: usize, now_ns: u64) -> u64 {
+        match self.limiter.spent_at_ns {
+            Some(spent_at_ns) if index < LAYOUT_CELLS_MAX => plan.used_up_since(spent_at_ns, now_ns),
+            _ => plan.fresh(now_ns),
+        }
     }
 
     fn has_changed(&self) -> bool {
         self.limiter.policies.later().is_some()
     }
 
-    fn book_ahead(&self, wait_ns: u64) {
-        self.limiter.horizon.reach(wait_ns);
+    fn book_ahead(&self, moment_ns: u64) {
+        self.limiter.horizon.reach(moment_ns);
     }
 
     fn count_shadow(&self) {
         self.limiter.table.count_shadow(self.place(0));
+    }
+
+    fn count_lost_strike(&self) {
+        self.limiter.table.count_lost_strike(self.place(0));
     }
 
     fn reach(&self, index: usize) -> Option<Reach> {
@@ -137,14 +149,14 @@ impl Worth for PolicyWorth<'_> {
     #[inline(always)]
     fn is_fresh(&self, cell: usize, payload: u64, now_ns: u64) -> bool {
         match self.limiter.policies.current().plan_of(cell) {
-            Some(plan) if self.limiter.horizon.ns() == 0 => plan.is_fresh(payload, now_ns),
+            Some(plan) if self.limiter.horizon.ns(now_ns) == 0 => plan.is_fresh(payload, now_ns),
             _ => self.reset_ns(cell, payload, now_ns) == 0,
         }
     }
 
     #[inline(always)]
     fn glimpse(&self, now_ns: u64) -> impl Fn(usize, u64) -> bool {
-        let has_booked = self.limiter.horizon.ns() > 0;
+        let has_booked = self.limiter.horizon.ns(now_ns) > 0;
         // A copy: what is behind a reference would be read again for every word.
         let only_bucket = self.limiter.policies.current().only_bucket().filter(|_| !has_booked).copied();
         move |cell, payload| match only_bucket {
@@ -155,7 +167,7 @@ impl Worth for PolicyWorth<'_> {
 
     fn reset_ns(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {
         match (cell, self.limiter.policies.current().plan_of(cell)) {
-            (_, Some(plan)) => plan.booked(self.limiter.horizon.ns()).reset_ns(payload, now_ns),
+            (_, Some(plan)) => plan.booked(self.limiter.horizon.ns(now_ns)).reset_ns(payload, now_ns),
             (PENALTY_CELL, _) => match &self.limiter.penalty {
                 Some(penalty) => penalty.reset_ns(payload, now_ns),
                 None => 0,
@@ -173,7 +185,7 @@ impl Worth for PolicyWorth<'_> {
 
     fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {
         match self.limiter.policies.current().plan_of(cell) {
-            Some(plan) => plan.booked(self.limiter.horizon.ns()).spent(payload, now_ns),
+            Some(plan) => plan.booked(self.limiter.horizon.ns(now_ns)).spent(payload, now_ns),
             None => 1,
         }
     }

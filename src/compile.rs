@@ -62,9 +62,14 @@ impl Policy {
         order.sort_by_key(|&index| matches!(rules[index].0, Plan::SlidingLog(_)));
         for &index in &order {
             let (plan, rule) = rules[index];
-            let name = rule.name().map(intern);
-            let new =
-                CompiledRule { plan, name, first_cell: 0, kept: plan.words_kept(), shadow: rule.is_shadow() };
+            let name = rule.name();
+            let new = CompiledRule {
+                plan,
+                name: None,
+                first_cell: 0,
+                kept: plan.words_kept(),
+                shadow: rule.is_shadow(),
+            };
             // A rule goes on with the words of one of its kind; of several, the one of the same name, else the one
             // that remembers for about as long, and about as much.
             let likeness = |held: &CompiledRule| {
@@ -79,7 +84,6 @@ impl Policy {
             match held.min_by_key(|held| likeness(held)) {
                 Some(held) => {
                     held.plan = plan.following(&held.plan);
-                    held.name = name;
                     all.push(CompiledRule { plan: held.plan, first_cell: held.first_cell, ..new });
                 }
                 None => {
@@ -93,15 +97,22 @@ impl Policy {
                 }
             }
         }
-        let mut in_order: Vec<(usize, CompiledRule)> = order.into_iter().zip(all).collect();
-        in_order.sort_by_key(|&(index, _)| index);
-        let all = in_order.into_iter().map(|(_, rule)| rule).collect();
         let cells_kept = grown.last().map_or(0, |last| last.first_cell + last.kept);
         if grown.len() > LAYOUT_RULES_MAX || cells_kept > LAYOUT_CELLS_MAX {
             return Err(Error::new(
                 "too many different kinds of rules have been in force over this table: build a new limiter",
             ));
         }
+        // Only now: a name is kept for ever, and what is refused leaves none behind.
+        for (rule, &index) in all.iter_mut().zip(&order) {
+            rule.name = rules[index].1.name().map(intern);
+            for held in grown.iter_mut().filter(|held| held.first_cell == rule.first_cell) {
+                held.name = rule.name;
+            }
+        }
+        let mut in_order: Vec<(usize, CompiledRule)> = order.into_iter().zip(all).collect();
+        in_order.sort_by_key(|&(index, _)| index);
+        let all = in_order.into_iter().map(|(_, rule)| rule).collect();
         *layout = grown;
         Ok(Compiled::new(all, cells))
     }
@@ -116,7 +127,7 @@ pub(crate) struct Compiled {
     /// The only rule, where that is a token bucket in the first cell: the common case, kept where it is reached
     /// in one step. Elsewhere a bucket that no cost fits.
     pub(crate) bucket: Bucket,
-    /// The only rule, where that is a token bucket in whichever cell.
+    /// The only rule that decides, where that is a token bucket, in whichever cell: shadows may be beside it.
     pub(crate) only_bucket: Option<Bucket>,
     /// The only two rules, where those are token buckets.
     pub(crate) pair: Option<[Bucket; 2]>,
@@ -150,13 +161,18 @@ impl Compiled {
             }
             _ => None,
         };
-        let only_bucket = if let [rule] = &rules[..] { bucket(rule) } else { None };
+        let mut deciding = rules.iter().filter(|rule| !rule.shadow);
+        let only_bucket = match (deciding.next(), deciding.next()) {
+            (Some(rule), None) => bucket(rule),
+            _ => None,
+        };
+        let alone = only_bucket.filter(|_| rules.len() == 1);
         let pair = match &rules[..] {
             [first, second] => bucket(first).zip(bucket(second)).map(<[Bucket; 2]>::from),
             _ => None,
         };
         let nothing = Bucket { plan: Gcra::NOTHING_FITS, name: None, cell: 0 };
-        let bucket = only_bucket.filter(|bucket| bucket.cell == 0).unwrap_or(nothing);
+        let bucket = alone.filter(|bucket| bucket.cell == 0).unwrap_or(nothing);
         let is_word = |rule: &CompiledRule| {
             !rule.shadow && !matches!(rule.plan, Plan::SlidingLog(_) | Plan::InFlight(_))
         };

@@ -272,6 +272,12 @@ impl Decision {
         Self { outcome: Outcome::Allowed, ..self }
     }
 
+    /// The same, speaking of the rule by another number.
+    #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
+    pub(crate) fn of_rule(self, index: usize) -> Self {
+        Self { rule: index as u8, ..self }
+    }
+
     /// The same, where the rules it speaks of are these ones of a policy of more.
     #[cfg(feature = "redis")]
     pub(crate) fn of_rules(self, indices: &[usize]) -> Self {

@@ -118,7 +118,7 @@ impl<'a> KeyHandle<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reset(&self) {
-        self.limiter.forget(0, &self);
+        self.limiter.forget(0, &self, self.cells.hash());
     }
 
     #[inline]
@@ -169,20 +169,28 @@ impl Cells for &KeyHandle<'_> {
         self.cells.now_ns()
     }
 
-    fn seasoned(&self, plan: Plan, index: usize) -> Plan {
-        self.cells.seasoned(plan, index)
+    fn seasoned(&self, plan: Plan, index: usize, now_ns: u64) -> Plan {
+        self.cells.seasoned(plan, index, now_ns)
+    }
+
+    fn beginning(&self, plan: Plan, index: usize, now_ns: u64) -> u64 {
+        self.cells.beginning(plan, index, now_ns)
     }
 
     fn has_changed(&self) -> bool {
         self.cells.has_changed()
     }
 
-    fn book_ahead(&self, wait_ns: u64) {
-        self.cells.book_ahead(wait_ns);
+    fn book_ahead(&self, moment_ns: u64) {
+        self.cells.book_ahead(moment_ns);
     }
 
     fn count_shadow(&self) {
         self.cells.count_shadow();
+    }
+
+    fn count_lost_strike(&self) {
+        self.cells.count_lost_strike();
     }
 
     fn reach(&self, index: usize) -> Option<Reach> {

@@ -1,11 +1,12 @@
 //! Tokens in hand: for a key that many cores ask for at once.
 
 use crate::algorithm::Charge;
-use crate::charge;
+use crate::charge::{self, Since};
 use crate::compile::Bucket;
 use crate::decision::{Decision, Outcome, View};
 use crate::limiter::Limiter;
-use crate::sync::{Fault, is_broken};
+use crate::policies::Era;
+use crate::sync::{Fault, Ordering, is_broken};
 use std::fmt;
 
 /// How long tokens in hand are good for. The same for all leases: the time they may be held counts as not yet
@@ -19,8 +20,10 @@ const HOLD_NS: u64 = 1_000_000;
 /// last moment it is good for, a millisecond after it was taken: what is in hand counts as spent, and the time it
 /// may still be in hand counts as not yet passed. So a lease never lets more through than the rule, but a little
 /// less: of the burst as much is out of use as comes back in a millisecond. What is left in hand after that goes
-/// back when the lease is asked again, or when it is dropped; unless the policy has changed meanwhile. A
-/// [reset](Limiter::reset) forgets what was taken, but does not take back what is in hand.
+/// back when the lease is asked again, or when it is dropped, as far as it has not come back by itself: of a batch
+/// that the rule gives back within that millisecond nothing is left to return, also where the key owes more. What a
+/// change of policy has cut down does not go back, nor what was taken before a [reset](Limiter::reset), which forgets
+/// it but does not take back what is in hand.
 ///
 /// This pays for a policy of one token bucket whose burst is several batches. Under any other policy, and
 /// where no batch fits, every request is decided as by [`Limiter::try_acquire`]. Lists and lockouts are asked
@@ -42,7 +45,16 @@ pub struct Lease<'a> {
     left: u64,
     /// When what is left stops being good.
     end_ns: u64,
-    taken: Option<(Bucket, Charge, u64)>,
+    taken: Option<Taken>,
+}
+
+/// What was taken, and what the key's word has to be compared with when some of it goes back.
+struct Taken {
+    bucket: Bucket,
+    charge: Charge,
+    era: Era,
+    /// How often a key had been reset.
+    forgets: u64,
 }
 
 impl<'a> Lease<'a> {
@@ -78,7 +90,7 @@ impl<'a> Lease<'a> {
     #[inline]
     pub fn try_acquire(&mut self) -> Decision {
         let now_ns = self.limiter.clock.now_ns();
-        if let (Some((bucket, charge, _)), 1..) = (&self.taken, self.left) {
+        if let (Some(Taken { bucket, charge, .. }), 1..) = (&self.taken, self.left) {
             if now_ns < self.end_ns || is_broken(Fault::LeaseForEver) {
                 self.left -= 1;
                 return leased(bucket, charge, now_ns);
@@ -106,16 +118,20 @@ impl<'a> Lease<'a> {
     fn renew(&mut self, now_ns: u64) -> Decision {
         self.give_back();
         let cells = self.limiter.cells_of(self.hash);
-        let changes = self.limiter.policies.changes();
-        let compiled = self.limiter.compiled(0);
-        let bucket = compiled.only_bucket.filter(|bucket| self.batch <= bucket.plan.burst);
+        // Acquire: read before the word is, and told before that is reset.
+        let forgets = self.limiter.forgets.load(Ordering::Acquire);
+        let (set, era) = self.limiter.policies.current_era();
+        let compiled = &set.tiers[0].compiled;
+        // A batch is not what shadow rules have to count.
+        let is_alone = compiled.rules.len() == 1;
+        let bucket = compiled.only_bucket.filter(|bucket| is_alone && self.batch <= bucket.plan.burst);
         if let (Some(bucket), None) = (bucket, self.limiter.above_rules(&cells, now_ns, 1)) {
             let hold_ns = if is_broken(Fault::LeaseForEver) { 0 } else { self.hold_ns };
             if let Some(charge) = charge::spend_within(&bucket, &cells, now_ns, self.batch, hold_ns) {
                 self.left = self.batch - 1;
                 self.end_ns = charge.at_ns.saturating_add(self.hold_ns);
                 let decision = leased(&bucket, &charge, now_ns);
-                self.taken = Some((bucket, charge, changes));
+                self.taken = Some(Taken { bucket, charge, era, forgets });
                 return decision;
             }
         }
@@ -123,14 +139,17 @@ impl<'a> Lease<'a> {
     }
 
     fn give_back(&mut self) {
-        let Some((bucket, charge, changes)) = self.taken.take() else { return };
+        let Some(Taken { bucket, charge, era, forgets }) = self.taken.take() else { return };
         let left = std::mem::take(&mut self.left);
         if let Some(counts) = &self.limiter.watch.counts {
             counts.count_leased(self.batch - left);
         }
-        // Under another policy nobody knows what the word would be without them.
-        if left > 0 && self.limiter.policies.changes() == changes {
-            charge::give_back(&bucket, &self.limiter.cells_of(self.hash), left, self.batch, charge);
+        if left > 0 {
+            // Acquire: as when it was taken.
+            let is_same =
+                self.limiter.policies.era() == era && self.limiter.forgets.load(Ordering::Acquire) == forgets;
+            let since = if is_same { Since::Same } else { Since::Other };
+            charge::give_back(&bucket, &self.limiter.cells_of(self.hash), left, self.batch, charge, since);
         }
     }
 }

@@ -3,6 +3,8 @@
 use crate::algorithm::{Penalty, Step, Summary};
 use crate::builder::LimiterBuilder;
 use crate::cells::{PolicyWorth, TableCells};
+#[cfg(feature = "tower")]
+use crate::charge::Charged;
 use crate::charge::{self, Cells, Seat};
 use crate::clock::Clock;
 use crate::compile::Compiled;
@@ -13,7 +15,7 @@ use crate::handle::KeyHandle;
 use crate::horizon::Horizon;
 use crate::lease::Lease;
 use crate::permit::Permit;
-use crate::policies::Policies;
+use crate::policies::{Policies, SetNumber};
 use crate::policy::Policy;
 use crate::reserve::Line;
 #[cfg(feature = "tower")]
@@ -28,7 +30,7 @@ use crate::watch::Watch;
 use ahash::RandomState;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How many keys of a batch are looked up before the first is decided.
@@ -73,6 +75,12 @@ pub struct Limiter {
     pub(crate) penalty: Option<Penalty>,
     pub(crate) horizon: Horizon,
     pub(crate) line: Line,
+    /// When every key had used up everything, as far as anybody knows.
+    pub(crate) spent_at_ns: Option<u64>,
+    /// How often a key was reset.
+    pub(crate) forgets: AtomicU64,
+    /// Held by whoever changes a policy: the set from which words are yet to be cut down.
+    pub(crate) unamended: Mutex<Option<SetNumber>>,
     /// What else has a say than the policy of the build; 0 if nothing has.
     pub(crate) special: AtomicU64,
     pub(crate) seeds: [u64; 4],
@@ -322,7 +330,8 @@ impl Limiter {
         if left > 0 {
             let Spent { cost, at_ns, until_ns, with_shadows } = *spent;
             let (policy, cells) = (self.compiled_for(tier), self.cells(&key));
-            charge::undo(policy, &cells, left, cost, (at_ns, until_ns), with_shadows);
+            let charged = Charged::all(policy, with_shadows, (at_ns, until_ns));
+            charge::undo(policy, &cells, left, cost, charged);
         }
     }
 
@@ -357,7 +366,8 @@ impl Limiter {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.forget(0, &self.cells(key));
+        let cells = self.cells(key);
+        self.forget(0, &cells, cells.hash());
     }
 
     /// Lets every request for `key` pass, whatever the rules say, until it is [taken off](Self::unlist).
@@ -515,7 +525,11 @@ impl Limiter {
     /// (Buckets of more than 7 600 a second count in finer units, and do not go on with slower ones. Windows go on
     /// unless a count of millions takes more of the word, a sliding log up to four times its count, or 64.) A rule of any other kind begins with nothing spent.
     ///
-    /// The table keeps its size: under more rules there is room for fewer keys than were asked for at build.
+    /// Whoever has [booked](Self::reserve) or waits keeps its moment, earlier or later than the new policy would have
+    /// it; what it gives back goes back, unless the change has cut it down.
+    ///
+    /// The table keeps its size: under more rules there is room for fewer keys than were asked for at build. Each
+    /// different policy is kept as long as the limiter, so one that adapts should choose among some thousands.
     ///
     /// ```
     /// let limiter = tollgate::Limiter::new("2/min")?;
@@ -544,12 +558,26 @@ impl Limiter {
         Ok(())
     }
 
-    /// The first half of a change: from here on it is decided by the new policy. It takes no longer with more keys.
+    /// The first half of a change: from here on it is decided by the new policy.
     pub(crate) fn put_policy(&self, tier: usize, policy: &Policy) -> Result<(), Error> {
-        // Relaxed: published with the policy; whoever has seen that goes by it.
-        self.special.fetch_or(CHANGED, Ordering::Relaxed);
+        let flag = || {
+            // Relaxed: published with the policy; whoever has seen that goes by it.
+            self.special.fetch_or(CHANGED, Ordering::Relaxed);
+        };
+        if !is_broken(Fault::FlagsLate) {
+            flag();
+        }
+        // One at a time, with its second half: what the one cuts words down to is what the next one cuts them down from.
+        let mut unamended = self.unamended.lock().unwrap_or_else(PoisonError::into_inner);
+        self.amend_from(&mut unamended);
+        let number = self.policies.number();
         let before = &self.policies.current().tiers[tier];
-        self.policies.change(tier, policy, self.table.slots())?;
+        if self.policies.change(tier, policy, self.table.slots())? {
+            *unamended = Some(number);
+        }
+        if is_broken(Fault::FlagsLate) {
+            flag();
+        }
         // Even if it looks like no change: another may have come between the look and this one.
         if let Some(counts) = &self.watch.counts {
             counts.follow(&self.policies);
@@ -562,11 +590,21 @@ impl Limiter {
 
     /// The second half: a walk through the whole table.
     pub(crate) fn amend(&self) {
-        // What earlier rules left behind must not make anybody wait for longer than the new ones can.
+        self.amend_from(&mut self.unamended.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What earlier rules left behind must not make anybody wait for longer than the new ones can.
+    fn amend_from(&self, unamended: &mut Option<SetNumber>) {
+        let (Some(before), set) = (unamended.take(), self.policies.current()) else { return };
+        let set_before = self.policies.numbered(before);
         self.table.amend(|cell, word| {
-            let (plan, now_ns) = (*self.policies.current().plan_of(cell)?, self.clock.now_ns());
-            let plan = plan.booked(self.horizon.ns());
-            plan.is_doubtful(word, now_ns).then(|| plan.settled(word, now_ns))
+            let (plan, now_ns) = (set.plan_of(cell)?, self.clock.now_ns());
+            let before = set_before.plan_of(cell)?.booked(self.horizon.ns(now_ns));
+            let next = plan.beside(&before).cut_down(&before, word, now_ns);
+            // And what an even earlier one has left.
+            let plan = plan.booked(self.horizon.ns(now_ns));
+            let next = if plan.is_doubtful(next, now_ns) { plan.settled(next, now_ns) } else { next };
+            (next != word).then_some(next)
         });
     }
 
@@ -677,8 +715,11 @@ impl Limiter {
             .unwrap_or_else(|| charge::peek(self.compiled(tier), cells, now_ns, cost))
     }
 
-    pub(crate) fn forget(&self, tier: usize, cells: &impl Cells) {
-        charge::reset(self.compiled(tier), cells);
+    pub(crate) fn forget(&self, tier: usize, cells: &impl Cells, hash: u64) {
+        // Release: whoever sees it knows that the words may be others than it left.
+        self.forgets.fetch_add(1, Ordering::Release);
+        // What was booked before is not there to be given back any more.
+        self.line.forgetting(hash, || charge::reset(self.compiled(tier), cells));
         if self.penalty.is_some() && charge::note(cells, PENALTY_CELL).is_some() {
             charge::set_note(cells, PENALTY_CELL, 0);
         }

@@ -13,7 +13,8 @@
 //! | 8 | number of buckets |
 //! | 8 | `max_keys` |
 //! | 8 | time of the snapshot: nanoseconds from the clock's zero |
-//! | 8 | how far beyond a whole burst anything had been booked, in nanoseconds |
+//! | 8 | how far beyond a whole burst anything is still booked, in nanoseconds |
+//! | 8 | time at which every key had used up everything, as far as anybody knows; 0 if there is none |
 //! | 4 | number of tiers; for each its name and its policy, both as 4 bytes of length and text |
 //! | 8 | number of entries |
 //! | 17 each | bucket (4), tag and cell (6: 35 bits above 12), payload (7) |
@@ -37,6 +38,8 @@ use std::ops::Range;
 
 const MAGIC: [u8; 8] = *b"tollgate";
 const VERSION: u32 = 1;
+/// Longer than anything can be booked ahead: a word holds 208 days.
+const HORIZON_NS_MAX: u64 = 1 << 55;
 /// Magic, version and length.
 const HEAD_BYTES: usize = 20;
 const CHECKSUM_BYTES: usize = 8;
@@ -52,9 +55,10 @@ impl Limiter {
     /// [`LimiterBuilder::restore`](crate::LimiterBuilder::restore).
     ///
     /// Each entry of the table is read at one moment, one after the other. What is charged to a key after its
-    /// entry was read is not in the snapshot, and a limiter restored from it will have forgiven that: at most
-    /// what the key was admitted between the call and the restart. Where that matters,
-    /// [`close`](Self::close).
+    /// entry was read is not in the snapshot, and a limiter [restored](crate::LimiterBuilder::restore) from it will
+    /// have forgiven that: at most what the key was admitted between the call and the end of the process. Where that
+    /// matters, [`close`](Self::close); or, for a process that was killed and could not,
+    /// [`restore_after_crash`](crate::LimiterBuilder::restore_after_crash).
     ///
     /// Lists, lockouts and marks are in it; work in flight is not, it ends with the process. What was
     /// booked ahead counts as spent. What was spent under rules that are not in force any more is not in it.
@@ -119,7 +123,13 @@ impl Limiter {
         // limiter will then have charged by no later ones.
         let then_ns = self.clock.now_ns();
         let set = self.policies.current();
-        let horizon_ns = self.horizon.ns();
+        let horizon_ns = self.horizon.ns(then_ns);
+        let memory_ns =
+            set.tiers.iter().flat_map(|tier| &tier.compiled.rules).map(|rule| rule.plan.memory_ns());
+        let memory_ns = memory_ns.max().unwrap_or(0);
+        // Two memories: what is spent in one window counts until the next one's end.
+        let still_counts = |&spent_at_ns: &u64| then_ns.saturating_sub(spent_at_ns) / 2 <= memory_ns;
+        let spent_at_ns = self.spent_at_ns.filter(still_counts);
         let moves = moves(set);
         let (mut kept, mut moved) = (Vec::with_capacity(entries.len()), Vec::new());
         // Puts a word of one of the rules in force, or of none, where a new limiter has it.
@@ -152,6 +162,7 @@ impl Limiter {
             max_keys: self.max_keys,
             then_ns,
             horizon_ns,
+            spent_at_ns,
             tiers: texts(set),
             entries: kept,
         }
@@ -320,6 +331,7 @@ pub(crate) struct Snapshot {
     max_keys: usize,
     then_ns: u64,
     horizon_ns: u64,
+    spent_at_ns: Option<u64>,
     tiers: Vec<(String, String)>,
     entries: Vec<Entry>,
 }
@@ -334,7 +346,10 @@ impl Snapshot {
         for number in self.seeds {
             bytes.extend(number.to_le_bytes());
         }
-        for number in [self.buckets as u64, self.max_keys as u64, self.then_ns, self.horizon_ns] {
+        // A nanosecond late is as good; 0 says that there is none.
+        let spent_at_ns = self.spent_at_ns.map_or(0, |time_ns| time_ns.max(1));
+        let numbers = [self.buckets as u64, self.max_keys as u64, self.then_ns, self.horizon_ns, spent_at_ns];
+        for number in numbers {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(length(self.tiers.len()).to_le_bytes());
@@ -390,6 +405,7 @@ impl Snapshot {
         }
         let (buckets, max_keys) = (input.size()?, input.size()?);
         let (then_ns, horizon_ns) = (input.u64()?, input.u64()?);
+        let spent_at_ns = Some(input.u64()?.min(then_ns)).filter(|&time_ns| time_ns > 0);
         let mut tiers = Vec::new();
         for _ in 0..input.u32()? {
             tiers.push((input.text()?, input.text()?));
@@ -399,7 +415,7 @@ impl Snapshot {
             return Err(Error::new("the snapshot is damaged: there are not as many entries as it says"));
         }
         let entries = input.0.chunks_exact(ENTRY_BYTES).map(entry).collect::<Result<_, _>>()?;
-        Ok(Self { seeds, buckets, max_keys, then_ns, horizon_ns, tiers, entries })
+        Ok(Self { seeds, buckets, max_keys, then_ns, horizon_ns, spent_at_ns, tiers, entries })
     }
 
     /// Whether a limiter of these policies, of this size and with these seeds, if any were chosen, is the one
@@ -440,16 +456,31 @@ impl Snapshot {
     }
 
     /// A table of the size that the snapshot was taken of: that of the limiter's first policy, which may have
-    /// been another one.
-    pub(crate) fn table(&self, when_full: WhenFull, prefault: Option<bool>) -> Result<Table, Error> {
+    /// been another one. `cells` are those of the policy in force.
+    pub(crate) fn table(
+        &self,
+        cells: usize,
+        when_full: WhenFull,
+        prefault: Option<bool>,
+    ) -> Result<Table, Error> {
         let buckets = self.buckets;
-        // So many would be needed by the largest policy there is, in the emptiest table.
-        let most = self.max_keys.saturating_mul(CELLS_MAX).saturating_mul(2).max(2);
-        if buckets == 0 || buckets > most || (buckets > 1 && buckets % 2 == 1) {
+        let buckets_for = |cells| Table::buckets_for(self.max_keys, cells);
+        // One for a lockout beside those of the largest policy there is.
+        if !(1..=CELLS_MAX + 1).any(|cells| buckets_for(cells) == Some(buckets)) {
             return Err(Error::new(format!("the snapshot is damaged: no table has {buckets} buckets")));
         }
+        // A number in a file is no reason to take more memory than this policy would.
+        let is_larger = buckets_for(cells).is_none_or(|own| buckets > own);
+        let prefault = if is_larger { Some(false) } else { prefault };
         Table::of_buckets(buckets, when_full, prefault)
             .ok_or_else(|| Error::new(format!("there is no memory for a table of {} keys", self.max_keys)))
+    }
+
+    /// When every key had used up everything, by a clock that says `now_ns`.
+    pub(crate) fn spent_at_ns(&self, now_ns: u64) -> Option<u64> {
+        // Where the clock went back, no time has passed.
+        let back_ns = self.then_ns.saturating_sub(now_ns);
+        self.spent_at_ns.map(|time_ns| time_ns.saturating_sub(back_ns))
     }
 
     /// Puts everything that still counts into a limiter that nobody else has yet.
@@ -457,13 +488,19 @@ impl Snapshot {
         let set = limiter.policies.first();
         let now_ns = limiter.clock.now_ns();
         // First: words may lie as far ahead.
-        limiter.horizon.reach(self.horizon_ns);
+        limiter.horizon.reach(self.then_ns.min(now_ns).saturating_add(self.horizon_ns.min(HORIZON_NS_MAX)));
         for &entry in &self.entries {
             let kind = Content::of(set, limiter.penalty, self.horizon_ns, entry.cell);
             let Some(kind) = kind.filter(|_| entry.bucket < self.buckets) else {
                 return Err(Error::new("the snapshot is damaged: an entry is in no bucket, or of no rule"));
             };
             let Some(payload) = kind.restored(entry.payload, self.then_ns, now_ns) else { continue };
+            let payload = match (kind, limiter.spent_at_ns) {
+                (Content::Rule(plan), Some(spent_at_ns)) => {
+                    kind.merged(payload, plan.used_up_since(spent_at_ns, now_ns), now_ns)
+                }
+                _ => payload,
+            };
             let entry = Entry { payload, ..entry };
             if limiter.table.put(entry, |first, second| kind.merged(first, second, now_ns)) {
                 if entry.cell == LIST_CELL {

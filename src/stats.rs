@@ -34,6 +34,8 @@ pub struct Stats {
     pub evicted: u64,
     /// Of those, the ones that found no room when a limiter was [restored](crate::LimiterBuilder::restore).
     pub lost_in_restore: u64,
+    /// Refusals that could not be counted towards a [lockout](crate::Penalties), because there was no room.
+    pub lost_strikes: u64,
     /// Entries that had come to nothing by themselves, and whose place was given to another key.
     pub expired: u64,
     /// What the entries that were evicted had spent that still counted.
@@ -62,6 +64,7 @@ impl Stats {
             bytes: table.bytes(),
             evicted: totals.evicted,
             lost_in_restore: totals.lost_in_restore,
+            lost_strikes: totals.lost_strikes,
             expired: totals.expired,
             forgiven_cost: totals.forgiven_cost,
             denied_for_room: totals.denied_for_room,

@@ -74,6 +74,14 @@ pub enum Fault {
     PublishesEarly,
     /// A request goes by two sets of policies, where one is put in force meanwhile.
     MixesPolicies,
+    /// What was booked is said to be of the era after the one whose rules it was booked by.
+    MixesEras,
+    /// A flag that another policy is in force is put up after the policy is.
+    FlagsLate,
+    /// What an earlier policy has left is not cut down when a key is refused for it.
+    LeavesUncut,
+    /// What was booked before a reset is given back after it.
+    RemembersForgotten,
     /// The horizon is not moved before a word is written that lies beyond it.
     BooksUnseen,
     /// A permit is given back twice.

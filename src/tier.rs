@@ -137,7 +137,8 @@ impl<'a> Tier<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.limiter.forget(self.index, &self.limiter.cells(key));
+        let cells = self.limiter.cells(key);
+        self.limiter.forget(self.index, &cells, cells.hash());
     }
 
     /// As [`Limiter::set_policy`].

@@ -217,6 +217,36 @@ fn lockouts_equal_a_naive_model() {
     });
 }
 
+/// A lockout takes the room of a rule, and a table is built with room for it.
+#[test]
+fn a_table_has_room_for_lockouts() {
+    let slots = |text: &str, penalties: bool| {
+        let (builder, _hand) = builder(text);
+        let builder = if penalties { builder.penalties(schedule()) } else { builder };
+        builder.build().unwrap().stats().slots
+    };
+    assert_eq!(slots("1/h", true), slots("1/h; 1/d", false));
+    // Every key that is refused is counted against, in a table of as many keys as were asked for.
+    let (limiter, _hand) = punishing("1/h", schedule());
+    for key in 0..1_000u64 {
+        assert!(limiter.try_acquire(&key).is_allowed());
+        assert!(limiter.try_acquire(&key).is_denied());
+    }
+    assert!((0..1_000u64).all(|key| limiter.peek(&key).cause() == Cause::Penalty));
+    assert_eq!((limiter.stats().evicted, limiter.stats().lost_strikes), (0, 0));
+}
+
+#[test]
+fn strikes_that_find_no_room_are_counted() {
+    let (builder, _hand) = builder("1/h");
+    let limiter = builder.max_keys(1).when_full(WhenFull::Deny).penalties(schedule()).build().unwrap();
+    let known: Vec<u64> = (0..100).filter(|key| limiter.try_acquire(key).is_allowed()).collect();
+    assert_eq!(known.len(), 8);
+    assert_eq!(limiter.stats().lost_strikes, 0, "for want of room is no strike");
+    assert!(known.iter().all(|key| limiter.try_acquire(key).cause() == Cause::Rule));
+    assert_eq!(limiter.stats().lost_strikes, 8);
+}
+
 // ---------------------------------------------------------------- lists
 
 #[test]

@@ -106,6 +106,30 @@ fn tokens_past_their_hold_go_back() {
     assert_eq!(rest + drain(|| limiter.try_acquire("key").is_allowed()), 10 - 3);
 }
 
+/// A batch that the rule gives back sooner than it may be held: once it is over nothing is left to return, whether the
+/// key owes more or not. Never more goes back than the batch still holds up.
+#[test]
+fn a_short_batch_comes_back_by_itself() {
+    for debt in [0, 50] {
+        let (limiter, hand) = limiter("1000000/s burst 10000");
+        assert!(debt == 0 || limiter.try_acquire_n("key", debt * 100).is_allowed());
+        let mut lease = limiter.lease("key", 10);
+        assert!(lease.try_acquire().is_allowed());
+        let owed = limiter.peek("key").reset_after();
+        hand.advance(MS);
+        drop(lease);
+        assert_eq!(limiter.peek("key").reset_after(), owed - MS, "{debt} hundred owed before");
+    }
+    // One that takes longer: all but what has come back meanwhile.
+    let (limiter, hand) = limiter("1000/s burst 100");
+    assert!(limiter.try_acquire_n("key", 50).is_allowed());
+    let mut lease = limiter.lease("key", 10);
+    assert!(lease.try_acquire().is_allowed());
+    hand.advance(MS);
+    drop(lease);
+    assert_eq!(limiter.peek("key").reset_after(), MS * (50 + 10 - 1 - 9));
+}
+
 /// With the clock standing still, one lease or four, on as many threads: the burst and no more.
 #[test]
 fn threads_with_leases_share_the_burst() {

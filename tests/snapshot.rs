@@ -435,6 +435,18 @@ fn a_forged_snapshot_does_no_harm() {
 }
 
 #[test]
+fn a_number_in_a_file_makes_no_larger_table() {
+    let bytes = a_snapshot();
+    // What no policy of 100 keys needs, and more than any does.
+    for buckets in [100 * 2_048_u64, 100 * 1_700, 4] {
+        let mut bytes = bytes.clone();
+        bytes[52..60].copy_from_slice(&buckets.to_le_bytes());
+        let message = refusal(restoring(&forged(bytes)));
+        assert!(message.contains(&format!("no table has {buckets} buckets")), "{message}");
+    }
+}
+
+#[test]
 fn entries_of_no_bucket_or_no_rule_are_refused() {
     let bytes = a_snapshot();
     let first = bytes.len() - 8 - 11 * 17;
@@ -503,12 +515,20 @@ const KEYS: u64 = 40;
 
 /// What threads were admitted, a key, until `enough`.
 fn hammer(limiter: &Limiter, enough: &AtomicBool, salt: u64) -> Vec<u64> {
+    hammer_and_tell(limiter, enough, salt, &|_, _| {})
+}
+
+/// The same, telling of each key that was admitted, and how often it was.
+fn hammer_and_tell(limiter: &Limiter, enough: &AtomicBool, salt: u64, tell: &dyn Fn(u64, u64)) -> Vec<u64> {
     let mut admitted = vec![0; KEYS as usize];
     let mut turn = salt;
     while !enough.load(Ordering::Relaxed) {
         turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key = (turn >> 33) % KEYS;
-        admitted[key as usize] += u64::from(limiter.try_acquire(&key).is_allowed());
+        if limiter.try_acquire(&key).is_allowed() {
+            admitted[key as usize] += 1;
+            tell(key, admitted[key as usize]);
+        }
     }
     admitted
 }
@@ -537,20 +557,25 @@ fn closing_forgets_nobody() {
         for round in 0..rounds {
             let (limiter, _hand) = limiter_at(policy, Duration::from_secs(3_600 * 500_000));
             let (enough, ready) = (AtomicBool::new(false), Barrier::new(THREADS + 1));
+            let begun = AtomicBool::new(false);
             let (counts, bytes) = thread::scope(|scope| {
                 let threads: Vec<_> = (0..THREADS as u64)
                     .map(|salt| {
                         scope.spawn({
-                            let (limiter, enough, ready) = (&limiter, &enough, &ready);
+                            let (limiter, enough, ready, begun) = (&limiter, &enough, &ready, &begun);
                             move || {
                                 ready.wait();
-                                hammer(limiter, enough, salt)
+                                let tell = |_, _| begun.store(true, Ordering::Relaxed);
+                                hammer_and_tell(limiter, enough, salt, &tell)
                             }
                         })
                     })
                     .collect();
                 ready.wait();
                 // From the first requests, which bring the keys in, to late.
+                while !begun.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
                 for _ in 0..round * 40 {
                     std::hint::spin_loop();
                 }
@@ -699,4 +724,137 @@ fn a_process_that_is_killed_and_restarted_keeps_the_bounds() {
         assert!((BURST..=bound).contains(&count), "{count} admitted, at most {bound} in {elapsed:?}");
     }
     assert!(bound < BURST * restarts, "too slow to tell anything: {elapsed:?}");
+}
+
+/// After a crash nobody knows who has come since: every key, known or not, begins with nothing left.
+#[test]
+fn after_a_crash_every_key_begins_with_nothing_left() {
+    for policy in POLICIES {
+        let (limiter, hand) = limiter_at(policy, NOON);
+        for key in 0..6u64 {
+            let _any = limiter.try_acquire(&key);
+        }
+        limiter.deny("never").unwrap();
+        let bytes = limiter.snapshot();
+        hand.advance(SECOND / 2);
+        let (clock, hand) = clock_at(hand.now());
+        let limiter = builder(policy, clock.clone()).restore_after_crash(&bytes).build().unwrap();
+        assert_eq!(limiter.peek("never").cause(), Cause::List);
+        let handle = limiter.key("another");
+        for key in 0..12u64 {
+            assert!(limiter.peek(&key).is_denied(), "{policy}, key {key}");
+            assert!(limiter.try_acquire(&key).is_denied() && handle.try_acquire().is_denied(), "{policy}");
+        }
+        // What is written down of it says so too.
+        let again = builder(policy, clock).restore(&limiter.close()).build().unwrap();
+        for key in 20..24u64 {
+            let wait = again.peek(&key).retry_after();
+            assert!(wait.is_some() && again.try_acquire(&key).is_denied(), "{policy}, key {key}");
+            assert_eq!(again.try_acquire(&key).retry_after(), wait, "{policy}, key {key}");
+        }
+        let wait = again.peek("new").retry_after().unwrap();
+        hand.advance(wait - Duration::from_nanos(1));
+        assert!(again.try_acquire("new").is_denied(), "{policy}");
+        hand.advance(Duration::from_nanos(1));
+        assert!(again.try_acquire("new").is_allowed(), "{policy}");
+        hand.advance(Duration::from_secs(2 * 3_600));
+        for key in 0..40u64 {
+            assert_eq!(again.peek(&key).reset_after(), Duration::ZERO, "{policy}");
+        }
+    }
+}
+
+#[cfg(unix)]
+mod crash {
+    use super::*;
+    use std::fs::{File, OpenOptions};
+    use std::os::unix::fs::FileExt;
+
+    const CHILD: &str = "TOLLGATE_CRASH_CHILD";
+    const POLICY: &str = "1/s burst 200";
+    const COUNTS: usize = 3 * KEYS as usize;
+
+    fn counts_beside(path: &Path) -> PathBuf {
+        path.with_extension("counts")
+    }
+
+    /// The process that is killed: run by the test below, and nothing by itself. It writes down what it knows now and
+    /// then, and what it admits at once.
+    #[test]
+    #[ignore = "run by another test, as a process of its own"]
+    fn child() {
+        let Some(path) = env::var_os(CHILD).map(PathBuf::from) else { return };
+        let builder = Limiter::builder().policy(POLICY).max_keys(100);
+        let limiter = match fs::read(&path) {
+            Ok(bytes) => builder.restore_after_crash(&bytes).build().unwrap(),
+            Err(_) => builder.build().unwrap(),
+        };
+        let counts = OpenOptions::new().write(true).open(counts_beside(&path)).unwrap();
+        let never = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let write_down = || {
+                let beside = path.with_extension("new");
+                fs::write(&beside, limiter.snapshot()).unwrap();
+                fs::rename(&beside, &path).unwrap();
+            };
+            write_down();
+            for salt in 0..3 {
+                let (limiter, never, counts) = (&limiter, &never, &counts);
+                scope.spawn(move || {
+                    hammer_and_tell(limiter, never, salt, &|key, count| {
+                        counts.write_all_at(&count.to_le_bytes(), (salt * KEYS + key) * 8).unwrap();
+                    })
+                });
+            }
+            loop {
+                thread::park_timeout(Duration::from_millis(300));
+                write_down();
+            }
+        });
+    }
+
+    fn counted(counts: &File) -> Vec<u64> {
+        let mut bytes = [0; COUNTS * 8];
+        counts.read_exact_at(&mut bytes, 0).unwrap();
+        bytes.chunks_exact(8).map(|count| u64::from_le_bytes(count.try_into().unwrap())).collect()
+    }
+
+    /// Killed in the middle, with whatever was written down last: no key gets more than its bound over the whole run.
+    #[test]
+    fn a_process_killed_at_any_time_keeps_the_bounds() {
+        let path = env::temp_dir().join(format!("tollgate-crash-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let counts = options.open(counts_beside(&path)).unwrap();
+        let start = Instant::now();
+        let mut admitted = vec![0; KEYS as usize];
+        // The first has whole bursts to give, the others what comes back.
+        for enough in [BURST * KEYS * 3 / 4, 10, 10, 10] {
+            counts.write_all_at(&[0; COUNTS * 8], 0).unwrap();
+            let mut child = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "crash::child", "--ignored", "--nocapture"])
+                .env(CHILD, &path)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            while counted(&counts).iter().sum::<u64>() < enough {
+                assert!(child.try_wait().unwrap().is_none(), "the child has ended by itself");
+                thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            for (index, count) in counted(&counts).into_iter().enumerate() {
+                admitted[index % KEYS as usize] += count;
+            }
+        }
+        let elapsed = start.elapsed();
+        for leftover in [path.clone(), counts_beside(&path)] {
+            fs::remove_file(leftover).unwrap();
+        }
+        let bound = BURST + elapsed.as_secs() + 1;
+        for count in admitted {
+            assert!(count <= bound, "{count} admitted, at most {bound} in {elapsed:?}");
+        }
+        assert!(bound < 2 * BURST, "too slow to tell anything: {elapsed:?}");
+    }
 }

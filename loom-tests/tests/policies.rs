@@ -149,6 +149,9 @@ fn a_late_write_leaves_nobody_stuck() {
     late_write_leaves_nobody_stuck("1/h", "1/min", minute);
     late_write_leaves_nobody_stuck("1/h; 1/d", "1/s; 1/min", minute);
     late_write_leaves_nobody_stuck("log 1/h", "log 1/min", minute);
+    for [before, after] in [["1/h", "1/min"], ["1/h; 1/d", "1/s; 1/min"]] {
+        caught(Fault::LeavesUncut, || late_write_leaves_nobody_stuck(before, after, minute));
+    }
 }
 
 /// A first change, too: whoever sees the new policy is not decided upon by the old one.
@@ -171,4 +174,5 @@ fn seen_before_asking() {
 #[test]
 fn whoever_has_seen_a_policy_is_decided_upon_by_it() {
     seen_before_asking();
+    caught(Fault::FlagsLate, seen_before_asking);
 }

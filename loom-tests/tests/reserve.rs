@@ -3,7 +3,7 @@
 
 #[cfg(tollgate_loom)]
 mod models {
-    use loom_tests::{Job, caught, explore_within, law, limiter, together};
+    use loom_tests::{Job, caught, explore_thoroughly, explore_within, law, limiter, together};
     use std::sync::Arc;
     use std::time::Duration;
     use tollgate::model::{Fault, with_counted_loads};
@@ -123,6 +123,71 @@ mod models {
     fn those_behind_move_up_beside_a_request() {
         moves_up(&[give_up, take]);
         caught(Fault::NoHandBack, || moves_up(&[give_up, take]));
+    }
+
+    /// A policy that cuts down what is owed, beside somebody who books by the old one or the new one and then gives
+    /// up: others have spent since what the cut has left room for, and that is not given back to anybody.
+    fn given_up_after_a_change() {
+        explore_thoroughly("given up after a change", [3, 2], || {
+            let (limiter, hand) = limiter("1/h burst 2", 1, WhenFull::Deny);
+            let change_and_take: Job<u64> = {
+                let limiter = Arc::clone(&limiter);
+                Box::new(move || {
+                    law(limiter.set_policy("2/min").is_ok(), || "not accepted".to_owned());
+                    // One has come back by then.
+                    hand.advance(HOUR / 120);
+                    u64::from(limiter.try_acquire(KEY).is_allowed())
+                })
+            };
+            let changer = loom::thread::spawn(change_and_take);
+            let booked = limiter.reserve(KEY, 2, Duration::ZERO);
+            let mut passed = changer.join().unwrap_or(0);
+            drop(booked);
+            while limiter.try_acquire(KEY).is_allowed() {
+                passed += 1;
+            }
+            law(passed <= 2, || format!("{passed} passed at one moment under a burst of 2"));
+        });
+    }
+
+    #[test]
+    fn what_a_change_has_cut_down_is_not_given_back() {
+        given_up_after_a_change();
+        caught(Fault::MixesEras, given_up_after_a_change);
+        caught(Fault::LoadThenStore, given_up_after_a_change);
+    }
+
+    /// A key is reset beside somebody who books and gives up: what others spend after that stays spent.
+    fn given_up_after_a_reset() {
+        explore_within("given up after a reset", 2, || {
+            let (limiter, _hand) = scene("1/h burst 2", 1);
+            let forget: Job<u64> = {
+                let limiter = Arc::clone(&limiter);
+                Box::new(move || {
+                    limiter.reset(KEY);
+                    0
+                })
+            };
+            let forgetter = loom::thread::spawn(forget);
+            let booked = limiter.reserve(KEY, 1, Duration::ZERO);
+            let _none = forgetter.join();
+            let mut passed = 0;
+            while limiter.try_acquire(KEY).is_allowed() {
+                passed += 1;
+            }
+            drop(booked);
+            // Room for what was given up, unless it was forgotten with the rest.
+            while limiter.try_acquire(KEY).is_allowed() {
+                passed += 1;
+            }
+            law(passed <= 2, || format!("{passed} passed after a reset under a burst of 2"));
+        });
+    }
+
+    #[test]
+    fn what_was_reset_is_not_given_back() {
+        given_up_after_a_reset();
+        caught(Fault::RemembersForgotten, given_up_after_a_reset);
     }
 
     /// A word that lies beyond a whole burst, seen by a request that has not booked: without the horizon it would

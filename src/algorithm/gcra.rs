@@ -141,6 +141,29 @@ impl Gcra {
         (debt <= self.full_units).then(|| self.word_at(debt, now_ns))
     }
 
+    /// The word after a change from `before`, which counts in the same unit: see [`Plan::cut_down`](super::Plan).
+    pub(crate) fn cut_down(self, before: Self, word: u64, now_ns: u64) -> u64 {
+        let debt = self.debt_units(word, now_ns);
+        let booked = debt.saturating_sub(before.full_units);
+        // As much as a step back may have put a word further is believed here as everywhere.
+        let is_believed = debt <= self.full_units + self.units(STEP_BACK_NS);
+        if is_believed || before.full_units <= self.full_units {
+            return word;
+        }
+        self.word_at(self.full_units + booked, now_ns)
+    }
+
+    /// Whether one word lies at or beyond another, as long as that still counts.
+    pub(crate) fn is_at_or_beyond(self, word: u64, other: u64, now_ns: u64) -> bool {
+        self.debt_units(word, now_ns) >= self.debt_units(other, now_ns)
+    }
+
+    /// Whether what was spent from the one bucket is the same on the other.
+    pub(crate) fn counts_as(self, other: Self) -> bool {
+        (self.interval_units, self.full_units, self.shift)
+            == (other.interval_units, other.full_units, other.shift)
+    }
+
     /// The word that owes what `word` owed at another time.
     pub(crate) fn carried(self, word: u64, then_ns: u64, now_ns: u64) -> u64 {
         self.word_at(self.debt_units(word, then_ns), now_ns)

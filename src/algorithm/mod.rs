@@ -248,6 +248,44 @@ impl Plan {
         }
     }
 
+    /// The word of a key that had used up everything at a time, as far as that still counts.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn used_up_since(&self, then_ns: u64, now_ns: u64) -> u64 {
+        let used_up = match self {
+            // Work ends with the process.
+            Self::InFlight(_) => None,
+            _ => self.admit(self.fresh(then_ns), then_ns, self.word_limit()),
+        };
+        let counts = |word: &u64| now_ns.saturating_sub(then_ns) < self.reset_ns(*word, then_ns);
+        used_up.filter(counts).unwrap_or_else(|| self.fresh(now_ns))
+    }
+
+    /// The word after a change of the rule that is in force over it, from `before` to this one, of the same kind: a
+    /// key waits for no longer than the new rule can make it wait. But what was booked beyond a whole burst stays
+    /// as far beyond it as it was.
+    pub(crate) fn cut_down(&self, before: &Self, word: u64, now_ns: u64) -> u64 {
+        match (self, before) {
+            (Self::Gcra(plan), Self::Gcra(before)) => plan.cut_down(*before, word, now_ns),
+            (Self::SlidingLog(plan), Self::SlidingLog(before)) => {
+                plan.token.cut_down(before.token, word, now_ns)
+            }
+            _ if self.is_doubtful(word, now_ns) => self.settled(word, now_ns),
+            _ => word,
+        }
+    }
+
+    /// Whether what was spent under the one plan counts the same under the other, whatever else may be in its words.
+    pub(crate) fn counts_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Gcra(plan), Self::Gcra(other)) => plan.counts_as(*other),
+            (Self::SlidingLog(plan), Self::SlidingLog(other)) => {
+                plan.limit == other.limit && plan.token.counts_as(other.token)
+            }
+            _ => self == other,
+        }
+    }
+
     /// The largest cost that can ever fit.
     #[inline]
     pub(crate) fn limit(&self) -> u64 {

@@ -11,19 +11,21 @@
 //! third request may be refused although it would have fitted.
 
 mod ahead;
+mod back;
 mod log;
 mod note;
 mod quick;
 mod word;
 
-pub(crate) use ahead::{book, give_back, spend_within, unbook};
+pub(crate) use ahead::{Booking, Since, book, give_back, spend_into_debt, spend_within, unbook};
+pub(crate) use back::{Charged, refund, undo};
 pub(crate) use note::{note, set_note, strike, take_mark};
 
 use crate::algorithm::{Charge, Plan, Step};
 use crate::compile::{Bucket, Compiled, CompiledRule, RULES_MAX};
 use crate::decision::{Cause, Decision, Outcome, View};
 use crate::sync::{Fault, is_broken};
-use log::{Tokens, hand_back_tokens, look_at_log, rest_newest, spend_tokens};
+use log::{Tokens, hand_back_tokens, look_at_log, spend_tokens};
 use quick::{acquire_pair, acquire_words};
 use std::cmp::Ordering;
 use word::{
@@ -97,9 +99,14 @@ pub(crate) trait Cells: Copy {
     fn quick_ns(&self) -> Option<u64>;
 
     /// A plan that knows what else may have been written to its words: by later rules, and by booking ahead.
-    /// Asked after a word was read, it knows of that word.
-    fn seasoned(&self, plan: Plan, _index: usize) -> Plan {
+    /// Asked after a word was read, it knows of that word, as it is judged by this time or a later one.
+    fn seasoned(&self, plan: Plan, _index: usize, _now_ns: u64) -> Plan {
         plan
+    }
+
+    /// The word of a cell that nothing is known of.
+    fn beginning(&self, plan: Plan, _index: usize, now_ns: u64) -> u64 {
+        plan.fresh(now_ns)
     }
 
     /// Whether rules other than the first have been in force over these words.
@@ -107,11 +114,14 @@ pub(crate) trait Cells: Copy {
         false
     }
 
-    /// Moves the horizon, before a word is written that lies so far ahead.
-    fn book_ahead(&self, _wait_ns: u64) {}
+    /// Moves the horizon, before a word is written that lies a whole burst beyond this moment.
+    fn book_ahead(&self, _moment_ns: u64) {}
 
     /// Notes that a shadow rule would have refused.
     fn count_shadow(&self) {}
+
+    /// Notes that a refusal could not be counted against the key: there is no room.
+    fn count_lost_strike(&self) {}
 
     /// How far one has to look for a cell, if it is there and there is anything to look through.
     fn reach(&self, _index: usize) -> Option<Reach> {
@@ -234,7 +244,7 @@ fn acquire_anew(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -
     let mut may_displace = true;
     match claim_now(cells, 0, now_ns, &mut may_displace) {
         Ok((cell, now_ns)) => {
-            if let Ok((stored, word)) = cell.load(|| plan.fresh(now_ns)) {
+            if let Ok((stored, word)) = cell.load(|| cells.beginning(Plan::Gcra(plan), 0, now_ns)) {
                 if let Some(next) = plan.admit(word, now_ns, cost) {
                     if cell.replace(stored, next) {
                         return Decision::new(
@@ -273,7 +283,7 @@ fn acquire_bucket<'a, C: Cells>(
     let Bucket { plan, name, .. } = policy.bucket;
     let step = |plan: Plan, word, at_ns| plan.admit(word, at_ns, cost);
     let spent = spend_word_by_leave(Plan::Gcra(plan), 0, cells, found, may_displace, now_ns, step);
-    decision_of(&spent, &cells.seasoned(Plan::Gcra(plan), 0), name, now_ns, cost)
+    decision_of(&spent, &cells.seasoned(Plan::Gcra(plan), 0, now_ns), name, now_ns, cost)
 }
 
 /// Other policies than one token bucket.
@@ -304,23 +314,36 @@ pub(crate) fn acquire_all(
     cost: u64,
     seat: Seat,
 ) -> (Decision, Option<usize>) {
+    let (decision, taken, _) = acquire_keeping(policy, cells, now_ns, cost, seat);
+    (decision, taken)
+}
+
+/// The same, with what was charged to each rule, for who may undo it.
+pub(crate) fn acquire_keeping(
+    policy: &Compiled,
+    cells: &impl Cells,
+    now_ns: u64,
+    cost: u64,
+    seat: Seat,
+) -> (Decision, Option<usize>, Charged) {
     let rules = &policy.rules;
+    let mut charged = Charged::default();
     // One word alone is its own look.
     let alone = policy.cells == 1 && cost.wrapping_sub(1) < policy.words_cost_max;
     if !alone {
         let look = peek_all(rules, cells, now_ns, cost);
-        if look.is_denied() && cells.has_changed() {
+        if look.is_denied() && cells.has_changed() && !is_broken(Fault::LeavesUncut) {
             cut_down(rules, cells);
         }
         if look.is_denied() || (cost == 0 && seat == Seat::Ask) {
-            return (look, None);
+            return (look, None, charged);
         }
         // Nor is anything charged for a key that will find no room for the rest.
         if let Some(refusal) = foreseen(rules, cells, now_ns, cost) {
             if refusal.cause() == Cause::NoRoom {
                 cells.count_no_room(now_ns);
             }
-            return (refusal, None);
+            return (refusal, None, charged);
         }
     }
     let mut charges = [Charge::default(); RULES_MAX];
@@ -352,20 +375,39 @@ pub(crate) fn acquire_all(
                         }
                     }
                 }
-                return (Decision::new(Outcome::Denied, index, rule.name, view, at_ns, cost), None);
+                let refusal = Decision::new(Outcome::Denied, index, rule.name, view, at_ns, cost);
+                return (refusal, None, Charged::default());
             }
         }
     }
-    let mut decision = tightest.unwrap_or_else(|| peek_all(rules, cells, now_ns, cost));
+    let decision = tightest.unwrap_or_else(|| peek_all(rules, cells, now_ns, cost));
+    for (index, charge) in charges.iter().enumerate().filter(|(index, _)| *index < rules.len()) {
+        charged.note(index, *charge, !rules[index].shadow && rules[index].share(cost) > 0);
+    }
+    let decision = spend_shadows(rules, cells, now_ns, cost, decision, &mut charged);
+    (decision, taken, charged)
+}
+
+/// Spends under the shadow rules what the others have admitted, where it fits, and notes where it does not.
+fn spend_shadows(
+    rules: &[CompiledRule],
+    cells: &impl Cells,
+    now_ns: u64,
+    cost: u64,
+    mut decision: Decision,
+    charged: &mut Charged,
+) -> Decision {
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.shadow) {
+        let mut charge = Charge::default();
         let fits = cost <= rule.plan.limit()
-            && spend(rule, cells, now_ns, cost, &mut charges[index], &mut tokens).is_ok();
+            && spend(rule, cells, now_ns, cost, &mut charge, &mut Tokens::default()).is_ok();
+        charged.note(index, charge, fits);
         if !fits {
             cells.count_shadow();
             decision = decision.noting_shadow(index);
         }
     }
-    (decision, taken)
+    decision
 }
 
 /// What `acquire` would decide, by loads alone.
@@ -446,7 +488,7 @@ fn look(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> (Vie
         return look_at_log(plan, rule.first_cell, cells, now_ns, cost);
     }
     let word = payload(rule.plan, rule.first_cell, cells, now_ns);
-    let plan = cells.seasoned(rule.plan, rule.first_cell);
+    let plan = cells.seasoned(rule.plan, rule.first_cell, now_ns);
     let (at_ns, word) = undoubted(plan, word, now_ns, cells);
     (View::of_word(&plan, word), at_ns)
 }
@@ -468,7 +510,7 @@ fn spend(
     let spent = spend_word(rule.plan, index, cells, cells.find(index), now_ns, |plan, word, at_ns| {
         plan.admit(word, at_ns, cost)
     });
-    let view = |word| View::of_word(&cells.seasoned(rule.plan, index), word);
+    let view = |word| View::of_word(&cells.seasoned(rule.plan, index, now_ns), word);
     match spent {
         Ok(made) => {
             *charge = made;
@@ -488,7 +530,7 @@ fn cut_down(rules: &[CompiledRule], cells: &impl Cells) {
     for rule in rules {
         for index in rule.cells() {
             update(cells, index, |word, now_ns| {
-                let plan = cells.seasoned(rule.plan, index);
+                let plan = cells.seasoned(rule.plan, index, now_ns);
                 if plan.is_doubtful(word, now_ns) { plan.settled(word, now_ns) } else { word }
             });
         }
@@ -504,49 +546,6 @@ fn hand_back(rule: &CompiledRule, cells: &impl Cells, cost: u64, charge: Charge,
     match rule.plan {
         Plan::SlidingLog(plan) => hand_back_tokens(plan, index, cells, charge.at_ns, tokens),
         plan => hand_back_word(plan, index, cells, cost, charge.alone(plan, cost)),
-    }
-}
-
-/// Undoes the newest `cost` spent under every rule, at most back to fresh. What has begun has not ended by it.
-pub(crate) fn refund(policy: &Compiled, cells: &impl Cells, cost: u64) {
-    for rule in &policy.rules {
-        let index = rule.first_cell;
-        match rule.plan {
-            Plan::SlidingLog(plan) => rest_newest(plan, index, cells, cost, None),
-            Plan::InFlight(_) => {}
-            plan => {
-                update(cells, index, |word, now_ns| cells.seasoned(plan, index).refund(word, now_ns, cost));
-            }
-        }
-    }
-}
-
-/// Undoes `left` of the `taken` that were spent under every rule, as far as they still count: what others have spent
-/// since stays. They were decided by the first of the two times, and done by the other.
-#[cfg(feature = "tower")]
-pub(crate) fn undo(
-    policy: &Compiled,
-    cells: &impl Cells,
-    left: u64,
-    taken: u64,
-    (at_ns, until_ns): (u64, u64),
-    with_shadows: bool,
-) {
-    for rule in policy.rules.iter().filter(|rule| with_shadows || !rule.shadow) {
-        let (index, plan) = (rule.first_cell, rule.plan);
-        // Another policy may be in force by now, in which so much has no room.
-        let (left, taken) = (left.min(plan.limit()), taken.min(plan.limit()));
-        match plan {
-            Plan::SlidingLog(log) => {
-                let last = log.token.admit(log.token.fresh(until_ns), until_ns, 1);
-                rest_newest(log, index, cells, left, last);
-            }
-            Plan::InFlight(_) => {}
-            _ => {
-                let charge = Charge { word: plan.fresh(at_ns), at_ns, uncounted: false };
-                hand_back_word(plan, index, cells, left, charge.alone(plan, taken));
-            }
-        }
     }
 }
 

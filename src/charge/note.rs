@@ -26,9 +26,12 @@ pub(crate) fn set_note(cells: &impl Cells, cell: usize, payload: u64) -> bool {
 
 /// Counts a refusal against the key, unless it is locked out by now.
 pub(crate) fn strike(penalty: &Penalty, cells: &impl Cells, cell: usize) {
-    change_note(cells, cell, |word, now_ns| {
+    let is_counted = change_note(cells, cell, |word, now_ns| {
         (penalty.locked_ns(word, now_ns) == 0).then(|| penalty.strike(word, now_ns))
     });
+    if !is_counted {
+        cells.count_lost_strike();
+    }
 }
 
 /// Changes a cell that is no rule's, with room made for it; `None` leaves it. False if there is no room.

@@ -31,11 +31,11 @@ pub(super) fn decision_of(
     Decision::new(outcome, 0, name, view, at_ns, cost)
 }
 
-/// The payload of a cell; a cell that is not there, or no longer the key's, is worth a fresh one.
+/// The payload of a cell; a cell that is not there, or no longer the key's, is worth one that begins.
 pub(super) fn payload(plan: Plan, index: usize, cells: &impl Cells, now_ns: u64) -> u64 {
-    match cells.find(index).map(|cell| cell.load(|| plan.fresh(now_ns))) {
+    match cells.find(index).map(|cell| cell.load(|| cells.beginning(plan, index, now_ns))) {
         Some(Ok((_, payload))) => payload,
-        Some(Err(Stale)) | None => plan.fresh(now_ns),
+        Some(Err(Stale)) | None => cells.beginning(plan, index, now_ns),
     }
 }
 
@@ -98,8 +98,8 @@ pub(super) fn spend_word_by_leave<'a, C: Cells>(
                 Err(no_room) => return without_room(plan, no_room, now_ns),
             },
         };
-        while let Ok((stored, word)) = cell.load(|| plan.fresh(now_ns)) {
-            let plan = cells.seasoned(plan, index);
+        while let Ok((stored, word)) = cell.load(|| cells.beginning(plan, index, now_ns)) {
+            let plan = cells.seasoned(plan, index, now_ns);
             let (at_ns, judged) = undoubted(plan, word, now_ns, cells);
             match step(plan, judged, at_ns) {
                 Some(next) if cell.replace(stored, next) => {
@@ -107,7 +107,7 @@ pub(super) fn spend_word_by_leave<'a, C: Cells>(
                 }
                 // What an earlier rule left is cut down to what this one can make a key wait, once; else the
                 // wait would begin anew at every look.
-                None if judged == word || cell.replace(stored, judged) => {
+                None if judged == word || is_broken(Fault::LeavesUncut) || cell.replace(stored, judged) => {
                     return Err(Refusal::Word { word: judged, at_ns });
                 }
                 _ => {}
@@ -143,5 +143,7 @@ pub(super) fn update(cells: &impl Cells, index: usize, change: impl Fn(u64, u64)
 /// Undoes one charge to a cell, as far as it still counts.
 #[cold]
 pub(super) fn hand_back_word(plan: Plan, index: usize, cells: &impl Cells, cost: u64, charge: Charge) {
-    update(cells, index, |word, now_ns| cells.seasoned(plan, index).hand_back(word, now_ns, cost, charge));
+    update(cells, index, |word, now_ns| {
+        cells.seasoned(plan, index, now_ns).hand_back(word, now_ns, cost, charge)
+    });
 }

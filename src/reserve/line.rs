@@ -19,7 +19,8 @@
 //!
 //! Shifts are counted in the unit of the word, so nothing is ever rounded but the moment itself, and that up.
 
-use crate::sync::Mutex;
+use crate::charge::Since;
+use crate::sync::{AtomicU64, Fault, Mutex, Ordering, is_broken};
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,10 +31,14 @@ use std::thread::Thread;
 
 /// Keys that wait do so in one of so many maps; a model has one, which is one thing less to interleave.
 const SHARDS: usize = if cfg!(tollgate_loom) { 1 } else { 64 };
+/// Nobody counts further than this who stands before it.
+const AHEAD_MAX: usize = 64;
 
 /// Those who hold bookings, for whichever key.
 pub(crate) struct Line {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// 1 once anybody has stood in it.
+    is_used: AtomicU64,
 }
 
 /// A word that is booked on: a key's hash and the number of its cell. Those who wait without a booking, because
@@ -116,16 +121,30 @@ struct Waiter {
     unordered: bool,
     /// Nothing for those who look for themselves.
     bell: Option<Bell>,
+    /// What it has booked was reset since.
+    is_forgotten: bool,
+}
+
+/// Somebody whose moment has come and who may still give back.
+struct Begun {
+    /// How far the word has been moved up before it.
+    shift: i64,
+    is_forgotten: bool,
+}
+
+/// Somebody who waits without a booking.
+struct Trying {
+    bell: Bell,
+    /// Its turn has come because somebody behind the front one has gone.
+    is_called: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Shard {
     ticket: u64,
     waiting: BTreeMap<Spot, Waiter>,
-    /// Those whose moment has come and who may still give back: how far the word has been moved up before them.
-    begun: BTreeMap<Spot, i64>,
-    /// Those who wait without a booking.
-    trying: BTreeMap<Spot, Bell>,
+    begun: BTreeMap<Spot, Begun>,
+    trying: BTreeMap<Spot, Trying>,
     /// How many of `waiting` have a bell, ...
     sleepers: usize,
     /// ... and how many are unordered.
@@ -134,12 +153,33 @@ pub(super) struct Shard {
 
 impl Line {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default()))).collect() }
+        let shard = |_| CachePadded::new(Mutex::new(Shard::default()));
+        Self { shards: (0..SHARDS).map(shard).collect(), is_used: AtomicU64::new(0) }
+    }
+
+    /// Has a key's words reset: what was booked on them before is not given back any more. Takes no lock unless
+    /// anybody has ever booked or waited.
+    pub(crate) fn forgetting(&self, hash: u64, reset: impl FnOnce()) {
+        // Acquire: as below.
+        if self.is_used.load(Ordering::Acquire) == 0 {
+            reset();
+            // Acquire: whoever has booked a word before it was reset, has said so before.
+            if self.is_used.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            return self.with(hash, |shard, _| shard.forget(hash));
+        }
+        self.with(hash, |shard, _| {
+            shard.forget(hash);
+            reset();
+        });
     }
 
     /// Does something to the lines of a hash. The bells that are to be rung are rung afterwards, outside the
     /// lock: what a waker does is anybody's.
     pub(super) fn with<R>(&self, hash: u64, act: impl FnOnce(&mut Shard, &mut Vec<Bell>) -> R) -> R {
+        // Release: whoever finds a word that was booked on finds this too.
+        self.is_used.store(1, Ordering::Release);
         let mut bells = Vec::new();
         #[allow(clippy::cast_possible_truncation, reason = "less than the number of shards")]
         let shard = &self.shards[(hash % SHARDS as u64) as usize];
@@ -166,7 +206,7 @@ impl Shard {
     /// Notes a booking whose moment is now.
     pub(super) fn begin(&mut self, word: Word) -> Spot {
         let spot = self.next_spot(word);
-        self.begun.insert(spot, 0);
+        self.begun.insert(spot, Begun { shift: 0, is_forgotten: false });
         spot
     }
 
@@ -182,7 +222,7 @@ impl Shard {
         self.sleepers += usize::from(bell.is_some());
         self.unordered += usize::from(unordered);
         let known_ns = moment.ns(0);
-        let waiter = Waiter { moment, shift: -sum, sum: 0, known_ns, unordered, bell };
+        let waiter = Waiter { moment, shift: -sum, sum: 0, known_ns, unordered, bell, is_forgotten: false };
         self.waiting.insert(spot, waiter);
         spot
     }
@@ -195,9 +235,9 @@ impl Shard {
             if front.moment.ns(shift) > now_ns {
                 break;
             }
-            let bell = self.remove(spot).and_then(|waiter| waiter.bell);
-            self.begun.insert(spot, shift);
-            if let Some(bell) = bell {
+            let Some(gone) = self.remove(spot) else { break };
+            self.begun.insert(spot, Begun { shift, is_forgotten: gone.is_forgotten });
+            if let Some(bell) = gone.bell {
                 first = first.or(Some(spot));
                 bells.push(bell);
             }
@@ -256,28 +296,42 @@ impl Shard {
         }
         // Somebody ahead has a later moment.
         let shift = self.moved_up(spot);
-        self.remove(spot);
-        self.begun.insert(spot, shift);
+        let is_forgotten = self.remove(spot).is_some_and(|gone| gone.is_forgotten);
+        self.begun.insert(spot, Begun { shift, is_forgotten });
         None
     }
 
-    /// Takes somebody out who has no bell, or none any more: how far the word has been moved up before it.
-    pub(super) fn end(&mut self, spot: Spot) -> u64 {
-        let moved_up = self.begun.remove(&spot).unwrap_or_else(|| {
+    /// Takes somebody out who has no bell, or none any more: how far the word has been moved up before it, or
+    /// `None` if it has nothing to give back.
+    pub(super) fn end(&mut self, spot: Spot, since: Since) -> Option<u64> {
+        let begun = self.begun.remove(&spot).or_else(|| {
             // Whoever waits in an ordered line holds up more than it can give back, however far it was moved up.
-            let moved_up = if self.unordered > 0 { self.moved_up(spot) } else { 0 };
-            self.remove(spot);
-            moved_up
-        });
-        u64::try_from(moved_up).unwrap_or(0)
+            let is_exact = self.unordered > 0 || since == Since::Other;
+            let shift = if is_exact { self.moved_up(spot) } else { 0 };
+            self.remove(spot).map(|gone| Begun { shift, is_forgotten: gone.is_forgotten })
+        })?;
+        if begun.is_forgotten && !is_broken(Fault::RemembersForgotten) {
+            None
+        } else {
+            Some(u64::try_from(begun.shift).unwrap_or(0))
+        }
+    }
+
+    /// What was booked on a key's words until now is not on them any more.
+    fn forget(&mut self, hash: u64) {
+        let first = Spot { word: Word { hash, cell: 0 }, ticket: 0 };
+        let last = Spot { word: Word { hash, cell: Word::NO_CELL }, ticket: u64::MAX };
+        let words = first..=last;
+        self.waiting.range_mut(words.clone()).for_each(|(_, waiter)| waiter.is_forgotten = true);
+        self.begun.range_mut(words).for_each(|(_, begun)| begun.is_forgotten = true);
     }
 
     /// Moves those up who came after somebody that has given back so much.
     pub(super) fn move_up(&mut self, spot: Spot, units: u64) {
         // At most a word's range, which is far less.
         let units = i64::try_from(units).unwrap_or(0);
-        for (_, shift) in self.begun.range_mut(spot.behind()) {
-            *shift += units;
+        for (_, begun) in self.begun.range_mut(spot.behind()) {
+            begun.shift += units;
         }
         let mut behind = self.waiting.range_mut(spot.behind());
         if let Some((_, next)) = behind.next() {
@@ -305,23 +359,37 @@ impl Shard {
     /// Puts somebody without a booking at the end of its line.
     pub(super) fn join_trying(&mut self, word: Word, bell: Bell) -> Spot {
         let spot = self.next_spot(word);
-        self.trying.insert(spot, bell);
+        self.trying.insert(spot, Trying { bell, is_called: false });
         spot
     }
 
-    /// Whether it is somebody's turn to try. Its bell from before is not dropped here, under the lock.
-    pub(super) fn turn(&mut self, spot: Spot, bell: Bell) -> (bool, Option<Bell>) {
-        let before = self.trying.insert(spot, bell);
-        (self.trying.range(spot.word.all()).next().is_none_or(|(&front, _)| front == spot), before)
+    /// How many stand before somebody whose turn to try it is not, up to [`AHEAD_MAX`]; none if it is. Its bell from
+    /// before is not dropped here, under the lock.
+    pub(super) fn turn(&mut self, spot: Spot, bell: Bell) -> (usize, Option<Bell>) {
+        let is_called = self.trying.get(&spot).is_some_and(|trying| trying.is_called);
+        let before = self.trying.insert(spot, Trying { bell, is_called }).map(|trying| trying.bell);
+        let ahead = || self.trying.range(spot.word.all()).take(AHEAD_MAX).take_while(|&(&one, _)| one < spot);
+        (if is_called { 0 } else { ahead().count() }, before)
     }
 
-    /// Takes out somebody without a booking: if it was its turn, it is the next one's now.
+    /// Takes out somebody without a booking: the next one behind is called, whoever stands before it. If that was the
+    /// front one, it is the next one's turn; if not, the front one has not come when its turn was.
     pub(super) fn end_trying(&mut self, spot: Spot, bells: &mut Vec<Bell>) -> Option<Bell> {
-        let was_front = self.trying.range(spot.word.all()).next().is_some_and(|(&front, _)| front == spot);
-        let gone = self.trying.remove(&spot);
-        if was_front {
-            bells.extend(self.trying.range(spot.word.all()).next().map(|(_, bell)| bell.clone()));
+        let gone = self.trying.remove(&spot)?;
+        let was_front = self.trying.range(spot.word.all()).next().is_none_or(|(&front, _)| front > spot);
+        if was_front || gone.is_called {
+            if let Some((_, next)) = self.trying.range_mut(spot.behind()).next() {
+                next.is_called = true;
+                bells.push(next.bell.clone());
+            }
         }
-        gone
+        Some(gone.bell)
+    }
+
+    /// Lets somebody try before its turn, because those before it have not come when it was theirs.
+    pub(super) fn call(&mut self, spot: Spot) {
+        if let Some(trying) = self.trying.get_mut(&spot) {
+            trying.is_called = true;
+        }
     }
 }

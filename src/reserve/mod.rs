@@ -11,11 +11,12 @@ pub(crate) use line::Line;
 pub use wait::Wait;
 
 use crate::algorithm::{Charge, PAYLOAD_BITS, PAYLOAD_MASK};
-use crate::charge::{self, Cells};
+use crate::charge::{self, Booking, Cells, Charged, Seat, Since};
 use crate::compile::{Bucket, Compiled};
 use crate::decision::{Cause, Decision, Denied, Outcome};
 use crate::guard::{PENALTY_CELL, whole_ns};
 use crate::limiter::Limiter;
+use crate::policies::Era;
 use crate::sync::{Fault, is_broken};
 use line::{Bell, Moment, Shard, Spot, Word};
 use std::fmt;
@@ -55,15 +56,40 @@ enum Held<'a> {
     Nothing,
     /// Booked on the word of a token bucket; without a spot where nothing was written.
     Booked {
-        compiled: &'a Compiled,
+        rules: Rules<'a>,
         bucket: Bucket,
         charge: Charge,
         spot: Option<Spot>,
-        /// How often the policy had changed by then.
-        changes: u64,
+        shadows: Charged,
     },
     /// Spent under rules that cannot be booked on.
-    Spent(&'a Compiled),
+    Spent {
+        rules: Rules<'a>,
+        charged: Charged,
+    },
+}
+
+/// The rules that a reservation was made by, and when they were in force.
+#[derive(Clone, Copy)]
+struct Rules<'a> {
+    compiled: &'a Compiled,
+    era: Era,
+}
+
+impl<'a> Rules<'a> {
+    fn of(limiter: &'a Limiter) -> Self {
+        let (set, era) = limiter.policies.current_era();
+        Self { compiled: &set.tiers[0].compiled, era }
+    }
+
+    /// Those that can be booked on: one token bucket decides.
+    fn bucket(self) -> Option<Bucket> {
+        self.compiled.only_bucket
+    }
+
+    fn since(self, limiter: &Limiter) -> Since {
+        if limiter.policies.era() == self.era { Since::Same } else { Since::Other }
+    }
 }
 
 impl Limiter {
@@ -74,9 +100,13 @@ impl Limiter {
     /// up. But what is [refunded](Self::refund) or [reset](Self::reset) is there for those who come next: whoever
     /// has booked keeps its moment.
     ///
-    /// Only a policy of one token bucket can be booked ahead. Under any other, a reservation is made if it fits
-    /// now, and never has to wait; what it hands back is the newest of what was spent, as by
-    /// [`refund`](Self::refund).
+    /// Only a policy in which one token bucket decides can be booked ahead; [shadow rules](crate::Rule::shadow) may
+    /// be beside it, and count when the booking is made. Under any other (several rules, windows, logs, or so many
+    /// [at once](crate::Rule::at_once)), a reservation is made if it fits now, and never has to wait; what it hands
+    /// back is what it has spent, as far as that still counts under each rule.
+    ///
+    /// Whoever has booked keeps its moment when the [policy changes](Self::set_policy), and hands back what of it the
+    /// change has left.
     ///
     /// A reservation takes a lock when it is made and when it ends, which it shares with a 64th of the keys, and
     /// only with those who reserve or wait. `try_acquire` and its like never take it.
@@ -114,7 +144,7 @@ impl Limiter {
         max_wait: Duration,
     ) -> Result<Reservation<'_>, Denied> {
         let hash = self.hasher.hash_one(key);
-        let reserved = Reservation::make(self, hash, cost, whole_ns(max_wait), None);
+        let reserved = Reservation::make(self, hash, cost, whole_ns(max_wait), None, Rules::of(self));
         if let Ok(reservation) = &reserved {
             self.note(0, &self.cells_of(hash), &reservation.decision);
         }
@@ -125,13 +155,13 @@ impl Limiter {
         })
     }
 
-    /// Spends under the policy in force, with everything that has a say but lockouts yet to come: a refusal is
+    /// Spends under a policy, with everything that has a say but lockouts yet to come: a refusal is
     /// not counted here, because whoever waits is refused again and again.
-    fn ask(&self, hash: u64, cost: u64) -> Decision {
+    fn ask(&self, compiled: &Compiled, hash: u64, cost: u64) -> Decision {
         let cells = self.cells_of(hash);
         let now_ns = self.clock.now_ns();
         let above = self.above_rules(&cells, now_ns, cost);
-        above.unwrap_or_else(|| charge::acquire_at(self.compiled(0), &cells, now_ns, cost))
+        above.unwrap_or_else(|| charge::acquire_at(compiled, &cells, now_ns, cost))
     }
 
     /// Notes a decision that is final, and counts it where it is a refusal.
@@ -156,6 +186,7 @@ impl<'a> Reservation<'a> {
         cost: u64,
         wait_ns_max: u64,
         bell: Option<Bell>,
+        rules: Rules<'a>,
     ) -> Result<Self, Decision> {
         let cells = limiter.cells_of(hash);
         let now_ns = limiter.clock.now_ns();
@@ -166,14 +197,13 @@ impl<'a> Reservation<'a> {
                 Err(verdict)
             };
         }
-        let changes = limiter.policies.changes();
-        let compiled = limiter.compiled(0);
-        match compiled.only_bucket {
+        match rules.bucket() {
             Some(bucket) if cost.wrapping_sub(1) < bucket.plan.burst => {
-                Self::book(limiter, hash, cost, wait_ns_max, bell, compiled, bucket)
+                Self::book(limiter, hash, cost, wait_ns_max, bell, rules, bucket)
             }
             bucket => {
-                let decision = charge::acquire_at(compiled, &cells, now_ns, cost);
+                let (decision, _, charged) =
+                    charge::acquire_keeping(rules.compiled, &cells, now_ns, cost, Seat::Ask);
                 if decision.is_denied() {
                     return Err(decision);
                 }
@@ -181,9 +211,9 @@ impl<'a> Reservation<'a> {
                     // A cost of nothing, which may turn out to be more.
                     Some(bucket) => {
                         let charge = Charge { uncounted: true, ..Charge::default() };
-                        Held::Booked { compiled, bucket, charge, spot: None, changes }
+                        Held::Booked { rules, bucket, charge, spot: None, shadows: charged }
                     }
-                    None => Held::Spent(compiled),
+                    None => Held::Spent { rules, charged },
                 };
                 Ok(Self { limiter, hash, cost, decision, held })
             }
@@ -196,40 +226,32 @@ impl<'a> Reservation<'a> {
         cost: u64,
         wait_ns_max: u64,
         bell: Option<Bell>,
-        compiled: &'a Compiled,
+        rules: Rules<'a>,
         bucket: Bucket,
     ) -> Result<Self, Decision> {
-        // Should another policy be in force by now, nothing of this can be undone.
-        let changes = limiter.policies.changes();
-        let is_in_force = std::ptr::eq(limiter.compiled(0), compiled);
-        let changes = if is_in_force { changes } else { u64::MAX };
         let cells = limiter.cells_of(hash);
         let word = Word { hash, cell: bucket.cell };
         // Booked under the lock, so that the order in the line is the order on the word.
-        let (decision, charge, spot) = limiter.line.with(hash, |shard, bells| {
+        let (booking, spot) = limiter.line.with(hash, |shard, bells| {
             let now_ns = limiter.clock.now_ns();
             shard.begin_due(word, now_ns, bells);
             shard.tell_next(word, bells);
-            let (decision, charge, wait_ns) = charge::book(&bucket, &cells, now_ns, cost, wait_ns_max)?;
-            let spot = match wait_ns {
-                _ if charge.uncounted => None,
+            let booking = charge::book(rules.compiled, &bucket, &cells, now_ns, cost, wait_ns_max)?;
+            let spot = match booking.wait_ns {
+                _ if booking.charge.uncounted => None,
                 0 => Some(shard.begin(word)),
                 _ => Some(shard.join(
                     word,
-                    moment_of(&bucket, charge),
+                    moment_of(&bucket, booking.charge),
                     cost * bucket.plan.interval_units,
                     bell,
                 )),
             };
-            Ok((decision, charge, spot))
+            Ok((booking, spot))
         })?;
-        Ok(Self {
-            limiter,
-            hash,
-            cost,
-            decision,
-            held: Held::Booked { compiled, bucket, charge, spot, changes },
-        })
+        let Booking { decision, charge, shadows, .. } = booking;
+        let held = Held::Booked { rules, bucket, charge, spot, shadows };
+        Ok(Self { limiter, hash, cost, decision, held })
     }
 
     fn spot(&self) -> Option<Spot> {
@@ -347,18 +369,22 @@ impl<'a> Reservation<'a> {
         let (back, extra) = (self.cost.saturating_sub(actual), actual.saturating_sub(self.cost));
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => {}
-            Held::Spent(compiled) => {
-                if back > 0 {
-                    charge::refund(compiled, &cells, back);
+            Held::Spent { rules, charged } => {
+                // Under other rules nobody knows what there would be without it.
+                if back > 0 && rules.since(self.limiter) == Since::Same {
+                    charge::undo(rules.compiled, &cells, back, self.cost, charged);
                 }
                 if extra > 0 {
-                    spend_what_fits(compiled, &cells, extra);
+                    spend_what_fits(rules.compiled, &cells, extra);
                 }
             }
-            Held::Booked { compiled, bucket, charge, spot, changes } => {
+            Held::Booked { rules, bucket, charge, spot, shadows } => {
                 if let Some(spot) = spot {
                     // Outside the lock: the last of a bell may be the last of whatever it wakes.
-                    drop(self.leave(spot, compiled, &bucket, (charge, changes), back));
+                    drop(self.leave(spot, rules, &bucket, charge, back));
+                }
+                if back > 0 && rules.since(self.limiter) == Since::Same {
+                    charge::undo(rules.compiled, &cells, back, self.cost, shadows);
                 }
                 if extra > 0 {
                     spend_beyond(&bucket, &cells, extra);
@@ -371,27 +397,26 @@ impl<'a> Reservation<'a> {
     fn leave(
         &self,
         spot: Spot,
-        compiled: &Compiled,
+        rules: Rules<'_>,
         bucket: &Bucket,
-        (charge, changes): (Charge, u64),
+        charge: Charge,
         back: u64,
     ) -> Option<Bell> {
         let cells = self.limiter.cells_of(self.hash);
         self.limiter.line.with(spot.word.hash, |shard, bells| {
             let bell = shard.unhook(spot);
             shard.begin_due(spot.word, cells.now_ns(), bells);
-            let moved_up = shard.end(spot);
-            // Under another policy nobody knows what the word would be without it.
-            if back > 0 && self.limiter.policies.changes() == changes {
+            let since = rules.since(self.limiter);
+            // Nothing is left to give back of what was reset since.
+            if let (Some(moved_up), true) = (shard.end(spot, since), back > 0) {
                 let word = charge.word.wrapping_sub(moved_up) & PAYLOAD_MASK;
                 let charge = Charge { word, ..charge };
-                if !is_broken(Fault::NoHandBack) {
-                    charge::unbook(compiled, &cells, back, charge);
+                if is_broken(Fault::NoHandBack) || charge::unbook(bucket, &cells, back, charge, since) {
+                    // By a later time than the word was moved by: those behind move up by no more than it was.
+                    let held_up = ahead_units(bucket, word, cells.now_ns());
+                    let units = held_up.min(back * bucket.plan.interval_units);
+                    shard.move_up(spot, units);
                 }
-                // By a later time than the word was moved by: those behind move up by no more than it was.
-                let held_up = ahead_units(bucket, word, cells.now_ns());
-                let units = held_up.min(back * bucket.plan.interval_units);
-                shard.move_up(spot, units);
             }
             shard.begin_due(spot.word, cells.now_ns(), bells);
             shard.tell_next(spot.word, bells);
@@ -455,7 +480,7 @@ pub(crate) fn spend_beyond(bucket: &Bucket, cells: &impl Cells, extra: u64) {
     let mut left = extra.min((PAYLOAD_MASK >> 2) / bucket.plan.interval_units);
     let mut part = left;
     while part > 0 {
-        if charge::book(bucket, cells, cells.now_ns(), part, u64::MAX).is_ok() {
+        if charge::spend_into_debt(bucket, cells, part) {
             left -= part;
             part = part.min(left);
         } else {

@@ -1,7 +1,8 @@
 //! Waiting for one's turn: what a thread and a task have in common, and the thread's way.
 
 use super::line::{Bell, Spot, Word};
-use super::{Reservation, Turn};
+use super::{Reservation, Rules, Turn};
+use crate::charge;
 use crate::decision::{Cause, Decision, Outcome};
 use crate::guard::whole_ns;
 use crate::limiter::Limiter;
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 /// How long to sleep before asking again where nobody can say when something will fit: too many at work.
 const ASK_AGAIN_NS: u64 = 10_000_000;
+/// How much longer than it would itself have to wait somebody sleeps for each of those before it, in a line where
+/// nothing can be booked: then they have not come when it was their turn.
+const GRACE_NS: u64 = 10_000_000;
 /// The shortest sleep by a clock that has not moved since the last one.
 const STANDSTILL_NS: u64 = 1_000_000;
 
@@ -174,8 +178,17 @@ enum State<'a> {
     /// Its moment has come, and it sleeps on for the sake of the others.
     Late(Reservation<'a>, u64),
     /// In the line of those whose policy cannot be booked: the front one asks.
-    Trying(Spot, u64),
+    Trying(Spot, Patience),
     Done(Decision),
+}
+
+/// How long somebody waits that stands in line.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Until then, and no longer.
+    end_ns: u64,
+    /// Until then for those before it.
+    others_ns: u64,
 }
 
 impl<'a> Waiting<'a> {
@@ -194,9 +207,9 @@ impl<'a> Waiting<'a> {
             },
             State::Late(_, until_ns) if *until_ns > self.limiter.clock.now_ns() => Some(*until_ns),
             State::Late(..) => self.go(),
-            State::Trying(spot, end_ns) => {
-                let (spot, end_ns) = (*spot, *end_ns);
-                self.try_now(spot, end_ns, bell())
+            State::Trying(spot, patience) => {
+                let (spot, patience) = (*spot, *patience);
+                self.try_now(spot, patience, bell())
             }
             State::Done(_) => None,
         };
@@ -215,19 +228,22 @@ impl<'a> Waiting<'a> {
     fn begin(&mut self, bell: Bell) -> Option<u64> {
         let limiter = self.limiter;
         let wait_ns_max = self.wait.max_wait.map_or(u64::MAX, whole_ns);
-        if limiter.compiled(0).only_bucket.is_none() {
+        // One look at the policy: under another one, by the next, waiting may be done the other way.
+        let rules = Rules::of(limiter);
+        if rules.bucket().is_none() {
             let word = Word { hash: self.hash, cell: Word::NO_CELL };
             let spot = limiter.line.with(self.hash, |shard, _| shard.join_trying(word, bell.clone()));
             let end_ns = limiter.clock.now_ns().saturating_add(wait_ns_max);
-            self.state = State::Trying(spot, end_ns);
-            return self.try_now(spot, end_ns, bell);
+            let patience = Patience { end_ns, others_ns: u64::MAX };
+            self.state = State::Trying(spot, patience);
+            return self.try_now(spot, patience, bell);
         }
         // Whoever does not have to wait does not meet those who do: while somebody waits, nothing fits.
-        let decision = limiter.ask(self.hash, self.wait.cost);
+        let decision = limiter.ask(rules.compiled, self.hash, self.wait.cost);
         if is_final(decision) {
             return self.end(decision);
         }
-        match Reservation::make(limiter, self.hash, self.wait.cost, wait_ns_max, Some(bell)) {
+        match Reservation::make(limiter, self.hash, self.wait.cost, wait_ns_max, Some(bell), rules) {
             Ok(reservation) => {
                 let spot = reservation.spot();
                 let until_ns =
@@ -267,15 +283,24 @@ impl<'a> Waiting<'a> {
         None
     }
 
-    /// Asks, if it is its turn or its last chance.
-    fn try_now(&mut self, spot: Spot, end_ns: u64, bell: Bell) -> Option<u64> {
+    /// Asks, if it is its turn or its last chance, or if those whose turn it is do not come.
+    fn try_now(&mut self, spot: Spot, patience: Patience, bell: Bell) -> Option<u64> {
         let limiter = self.limiter;
-        let (is_front, _old_bell) = limiter.line.with(self.hash, |shard, _| shard.turn(spot, bell));
+        let Patience { end_ns, others_ns } = patience;
         let now_ns = limiter.clock.now_ns();
-        if !is_front && now_ns < end_ns {
-            return Some(end_ns);
+        let (ahead, _old_bell) = limiter.line.with(self.hash, |shard, _| {
+            if now_ns >= others_ns {
+                shard.call(spot);
+            }
+            shard.turn(spot, bell)
+        });
+        if ahead > 0 && now_ns < end_ns {
+            let others_ns =
+                if others_ns < u64::MAX { others_ns } else { self.patient_until_ns(now_ns, ahead) };
+            self.state = State::Trying(spot, Patience { end_ns, others_ns });
+            return Some(end_ns.min(others_ns));
         }
-        let decision = limiter.ask(self.hash, self.wait.cost);
+        let decision = limiter.ask(limiter.compiled(0), self.hash, self.wait.cost);
         let wait_ns = decision.retry_after().map(whole_ns);
         let again_ns = now_ns.saturating_add(wait_ns.unwrap_or(ASK_AGAIN_NS));
         let is_hopeless = wait_ns.is_some() && again_ns > end_ns;
@@ -284,6 +309,16 @@ impl<'a> Waiting<'a> {
             return self.end(decision);
         }
         Some(again_ns.min(end_ns))
+    }
+
+    /// How long to leave it to so many before it: as long as all of them take if each comes when it is its turn, and
+    /// a little more.
+    fn patient_until_ns(&self, now_ns: u64, ahead: usize) -> u64 {
+        let cells = self.limiter.cells_of(self.hash);
+        let peeked = charge::peek(self.limiter.compiled(0), &cells, now_ns, self.wait.cost);
+        let wait_ns = peeked.retry_after().map_or(ASK_AGAIN_NS, whole_ns);
+        let turns = ahead as u64 + 1;
+        now_ns.saturating_add(wait_ns.saturating_add(GRACE_NS).saturating_mul(turns))
     }
 
     fn end(&mut self, decision: Decision) -> Option<u64> {

@@ -125,6 +125,7 @@ struct Counters {
     shadow_denied: AtomicU64,
     // For people alone: no model has to go into these.
     lost_in_restore: PlainU64,
+    lost_strikes: PlainU64,
     expired: PlainU64,
 }
 
@@ -133,6 +134,7 @@ struct Counters {
 pub(crate) struct Totals {
     pub(crate) evicted: u64,
     pub(crate) lost_in_restore: u64,
+    pub(crate) lost_strikes: u64,
     pub(crate) expired: u64,
     pub(crate) forgiven_cost: u64,
     pub(crate) denied_for_room: u64,
@@ -161,20 +163,27 @@ impl Table {
         when_full: WhenFull,
         prefault: Option<bool>,
     ) -> Result<Self, Error> {
-        let too_large = || {
-            Error::new(format!("there is no memory for a table of {keys} keys: ask for a smaller max_keys"))
-        };
-        let entries = keys.checked_mul(cells).ok_or_else(too_large)?;
+        Self::buckets_for(keys, cells)
+            .and_then(|count| Self::of_buckets(count, when_full, prefault))
+            .ok_or_else(|| {
+                Error::new(format!(
+                    "there is no memory for a table of {keys} keys: ask for a smaller max_keys"
+                ))
+            })
+    }
+
+    /// How many buckets such a table has; `None` if that is more than there are numbers.
+    pub(crate) fn buckets_for(keys: usize, cells: usize) -> Option<usize> {
+        let entries = keys.checked_mul(cells)?;
         let load_percent = if entries < SMALL_ENTRIES { LOAD_PERCENT_SMALL } else { LOAD_PERCENT };
         let load_percent = load_percent[cells.clamp(1, load_percent.len()) - 1];
-        let slots = entries.checked_mul(100).ok_or_else(too_large)?.div_ceil(load_percent);
-        let count = match entries {
+        let slots = entries.checked_mul(100)?.div_ceil(load_percent);
+        Some(match entries {
             // Everything has room in one bucket.
             0..=WAYS => 1,
             // Even, so that no key has the same bucket twice.
             _ => slots.div_ceil(WAYS).next_multiple_of(2),
-        };
-        Self::of_buckets(count, when_full, prefault).ok_or_else(too_large)
+        })
     }
 
     /// A table of so many buckets: 1, or an even number. `None` if there is no memory for it.
@@ -198,6 +207,7 @@ impl Table {
                     allowed_for_room: zero(),
                     shadow_denied: zero(),
                     lost_in_restore: PlainU64::new(0),
+                    lost_strikes: PlainU64::new(0),
                     expired: PlainU64::new(0),
                 })
             })
@@ -342,6 +352,12 @@ impl Table {
         self.counters(place).shadow_denied.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a refusal that could not be counted against its key.
+    pub(crate) fn count_lost_strike(&self, place: Place) {
+        // Relaxed: counters are read for their values alone.
+        self.counters(place).lost_strikes.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn slots(&self) -> usize {
         self.buckets.len() * WAYS
     }
@@ -406,6 +422,7 @@ impl Table {
         Totals {
             evicted: total(|counters| &counters.evicted),
             lost_in_restore: plain(|counters| &counters.lost_in_restore),
+            lost_strikes: plain(|counters| &counters.lost_strikes),
             expired: plain(|counters| &counters.expired),
             forgiven_cost: total(|counters| &counters.forgiven_cost),
             denied_for_room: total(|counters| &counters.denied_for_room),

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "tests")]
 
+mod changes;
 #[cfg(feature = "tokio")]
 mod tasks;
 

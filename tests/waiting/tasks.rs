@@ -171,10 +171,13 @@ impl Future for Waiter {
 
 /// Nobody is early, and nobody is asked again and again; gives how late each was, sorted.
 fn check(name: &str, queue: &Queue, served: &[One], polls_max: u32) -> Vec<Duration> {
+    // In the order in which they were ready, which on a loaded machine is not the one in which they said so.
+    let mut served = served.to_vec();
+    served.sort_by_key(|one| one.at_ns);
     let is_early = |(place, one): (usize, &One)| one.at_ns < queue.due_ns(place);
     assert!(!served.iter().enumerate().any(is_early), "too early");
     let mut polls = [0; 5];
-    for one in served {
+    for one in &served {
         polls[(one.polls as usize).min(4)] += 1;
     }
     let late = served.iter().enumerate().map(|(place, one)| one.at_ns - queue.due_ns(place));
@@ -425,8 +428,56 @@ fn without_a_booking_they_stand_in_line() {
     assert!(served.is_sorted() && served.len() >= 9, "{served:?}");
 }
 
+/// The front one was asked once and never again: those behind it are served all the same, one after the other.
 #[test]
-fn jitter_spreads_and_nobody_is_early() {
+fn one_that_is_never_asked_again_holds_up_nobody() {
+    let limiter = Limiter::new("fixed 1/10ms").unwrap();
+    one_thread().block_on(async {
+        while limiter.try_acquire("key").is_allowed() {}
+        let mut fronts = [(); 2].map(|()| Box::pin(limiter.acquire("key")));
+        for front in &mut fronts {
+            assert!(poll_once(front.as_mut()).is_pending());
+        }
+        let others = [(); 3].map(|()| limiter.acquire("key"));
+        for other in others {
+            let served = tokio::time::timeout(20 * SECOND, other).await;
+            assert!(served.expect("nobody may be held up for ever").is_allowed());
+        }
+        // Nor does anybody who has come back wait for those who came later.
+        for front in fronts {
+            assert!(tokio::time::timeout(20 * SECOND, front).await.unwrap().is_allowed());
+        }
+    });
+}
+
+/// Forty that are due at the same time go on at forty different moments of the time they may be late by.
+#[test]
+fn jitter_spreads() {
+    let runtime = one_thread();
+    let _inside = runtime.enter();
+    let (limiter, hand) = manual("1000/s burst 40");
+    assert!(limiter.try_acquire_n("key", 40).is_allowed());
+    let wait = Wait::new().jitter(50 * MS);
+    let mut waiting: Vec<_> = (0..40).map(|_| Box::pin(limiter.acquire_with("key", wait))).collect();
+    assert!(waiting.iter_mut().all(|one| poll_once(one.as_mut()).is_pending()));
+    hand.advance(40 * MS);
+    assert!(waiting.iter_mut().all(|one| poll_once(one.as_mut()).is_pending()), "late by nothing at all");
+    let mut gone = Vec::new();
+    for after in 1..=50 {
+        hand.advance(MS);
+        let before = waiting.len();
+        waiting.retain_mut(|one| poll_once(one.as_mut()).is_pending());
+        gone.extend(std::iter::repeat_n(after, before - waiting.len()));
+    }
+    assert!(waiting.is_empty(), "{} are later than they may be", waiting.len());
+    let mut moments = gone.clone();
+    moments.dedup();
+    assert!(moments.len() >= 20, "{gone:?}");
+    assert!(gone[10] <= 25 && gone[30] >= 25, "all at one end: {gone:?}");
+}
+
+#[test]
+fn with_jitter_nobody_is_early() {
     let queue = Queue::new(false, 500);
     let limiter = queue.limiter;
     let wait = Wait::new().jitter(50 * MS);
