@@ -40,7 +40,7 @@ fn client<'a>(first: &'a [u8], between: &'a [u8]) -> Result<(&'a [u8], &'a [u8])
     if between == b" - - " {
         return Ok((first, b""));
     }
-    let split = |words: &'a [u8]| {
+    let split = |words: &'a [u8]| -> Result<_, &'static str> {
         let words = words.trim_ascii();
         let space = memchr(b' ', words).ok_or("no user between host and time")?;
         Ok((&words[..space], words[space + 1..].trim_ascii()))
