@@ -63,8 +63,8 @@ pub(crate) enum Reach {
     InPartner,
 }
 
-/// One word of a key's state.
-pub(crate) trait Cell {
+/// One word of a key's state, lent as a copy like [`Cells`].
+pub(crate) trait Cell: Copy {
     /// The word as it is stored, and its payload: `fresh` where nothing has been charged yet.
     fn load(&self, fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale>;
     /// Puts `payload` where `stored` was; false only if something else is there by now.
@@ -290,18 +290,26 @@ fn acquire_bucket<'a, C: Cells>(
 #[inline(never)]
 fn acquire_several(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
     if cost.wrapping_sub(1) < policy.words_cost_max {
-        let decided = match (&policy.pair, &*policy.rules) {
-            (Some(pair), _) => acquire_pair(pair, cells, now_ns, cost),
-            (_, [rule]) => acquire_words(&[rule], cells, now_ns, cost),
-            (_, [first, second]) => acquire_words(&[first, second], cells, now_ns, cost),
-            (_, [first, second, third]) => acquire_words(&[first, second, third], cells, now_ns, cost),
-            _ => None,
+        let decided = match &policy.pair {
+            Some(pair) => acquire_pair(pair, cells, now_ns, cost),
+            None => acquire_few(policy, cells, now_ns, cost),
         };
         if let Some(decision) = decided {
             return decision;
         }
     }
     acquire_all(policy, cells, now_ns, cost, Seat::Ask).0
+}
+
+/// A few rules of one word each.
+#[inline]
+fn acquire_few(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Option<Decision> {
+    match &*policy.rules {
+        [rule] => acquire_words(&[rule], cells, now_ns, cost),
+        [first, second] => acquire_words(&[first, second], cells, now_ns, cost),
+        [first, second, third] => acquire_words(&[first, second, third], cells, now_ns, cost),
+        _ => None,
+    }
 }
 
 /// The general case: any algorithms, any number of rules, shadows, a cost of nothing or one that never fits.

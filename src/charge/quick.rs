@@ -31,15 +31,8 @@ pub(super) fn acquire_pair<C: Cells>(
                 return None;
             }
             if !second_cell.replace(second_stored, second_next) {
-                let Some(next) = charge_again(second.plan, &second_cell, now_ns, cost) else {
-                    if !is_broken(Fault::NoHandBack) {
-                        let charge = Charge { word: first_next, at_ns: now_ns, uncounted: false };
-                        let plan = Plan::Gcra(first.plan);
-                        hand_back_word(plan, first.cell, cells, cost, charge.alone(plan, cost));
-                    }
-                    return None;
-                };
-                second_next = next;
+                second_next =
+                    charge_second_again(pair, &{ *cells }, { second_cell }, first_next, now_ns, cost)?;
             }
             let headroom = first.plan.headroom(first_next, now_ns);
             let second_binds = second.plan.headroom(second_next, now_ns).compare(headroom) == Ordering::Less;
@@ -103,7 +96,7 @@ pub(super) fn acquire_words<const RULES: usize, C: Cells>(
     for index in 0..RULES {
         let (cell, stored) = found[index].as_ref()?;
         if !cell.replace(*stored, words[index]) {
-            let Some(next) = charge_again(rules[index].plan, cell, now_ns, cost) else {
+            let Some(next) = charge_again(rules[index].plan, *cell, now_ns, cost) else {
                 hand_back_words(&rules[..index], cells, &words, now_ns, cost);
                 return None;
             };
@@ -117,10 +110,31 @@ pub(super) fn acquire_words<const RULES: usize, C: Cells>(
     Some(decision_of_word(rules[tightest], tightest, Outcome::Allowed, words[tightest], now_ns, cost))
 }
 
+/// Charges the second of two cells, to which somebody else came first; or hands back what the first one took.
+#[cold]
+#[inline(never)]
+fn charge_second_again<C: Cells>(
+    pair: &[Bucket; 2],
+    cells: &C,
+    second_cell: C::Cell<'_>,
+    first_word: u64,
+    now_ns: u64,
+    cost: u64,
+) -> Option<u64> {
+    let [first, second] = pair;
+    let next = charge_again(second.plan, second_cell, now_ns, cost);
+    if next.is_none() && !is_broken(Fault::NoHandBack) {
+        let charge = Charge { word: first_word, at_ns: now_ns, uncounted: false };
+        let plan = Plan::Gcra(first.plan);
+        hand_back_word(plan, first.cell, cells, cost, charge.alone(plan, cost));
+    }
+    next
+}
+
 /// Charges a cell to which somebody else came first, for as long as it still fits: handing back what the earlier rules
 /// took would lose the time since. `None` where it does not, or the word is doubtful.
 #[cold]
-fn charge_again(plan: impl Step, cell: &impl Cell, now_ns: u64, cost: u64) -> Option<u64> {
+fn charge_again(plan: impl Step, cell: impl Cell, now_ns: u64, cost: u64) -> Option<u64> {
     loop {
         let (stored, word) = cell.load(|| 0).ok()?;
         if plan.is_doubtful(word, now_ns) {
