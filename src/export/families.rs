@@ -122,6 +122,11 @@ fn of_limiters(limiters: &[Read<'_, Stats>]) -> Vec<Family> {
                 ]
             },
         ),
+        counter(
+            "tollgate_lost_strikes",
+            "Refusals that no room was left to count against their key.",
+            &|stats| vec![number([], stats.lost_strikes)],
+        ),
         counter("tollgate_shadow_denied", "What rules that only watch would have refused.", &shadow_denied),
         counter("tollgate_probes", "Keys looked for, of a sample, by how far away they were.", &|stats| {
             let probes = stats.probes;
