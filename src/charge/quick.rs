@@ -31,8 +31,7 @@ pub(super) fn acquire_pair<C: Cells>(
                 return None;
             }
             if !second_cell.replace(second_stored, second_next) {
-                second_next =
-                    charge_second_again(pair, &{ *cells }, { second_cell }, first_next, now_ns, cost)?;
+                second_next = charge_second_again(pair, &{ *cells }, second_cell, first_next, now_ns, cost)?;
             }
             let headroom = first.plan.headroom(first_next, now_ns);
             let second_binds = second.plan.headroom(second_next, now_ns).compare(headroom) == Ordering::Less;
