@@ -189,6 +189,10 @@ impl Cells for &KeyHandle<'_> {
         self.cells.count_shadow();
     }
 
+    fn count_no_room(&self, now_ns: u64) {
+        self.cells.count_no_room(now_ns);
+    }
+
     fn count_lost_strike(&self) {
         self.cells.count_lost_strike();
     }

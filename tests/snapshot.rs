@@ -280,7 +280,7 @@ fn a_snapshot_does_not_depend_on_policies_before() {
         &["3/s", "fixed 5/s; 4/min", "sliding 4/s; 7/min; fixed 6/s"],
         &["fixed 1/s; fixed 2/min; fixed 3/h; sliding 4/s; sliding 5/min", "3/min"],
         &["log 5/min", "log 6/min"],
-        &["fixed 1/s", "log 9/min; 7/min", "sliding 4/s; log 7/min", "5/h; log 7/min"],
+        &["fixed 1/s", "log 6/min; 7/min", "sliding 4/s; log 7/min", "5/h; log 7/min"],
     ];
     for policies in histories {
         for closing in [false, true] {
