@@ -7,7 +7,7 @@ use crate::cells::{PolicyWorth, TableCells};
 use crate::charge::Charged;
 use crate::charge::{self, Cells, Seat};
 use crate::clock::Clock;
-use crate::compile::Compiled;
+use crate::compile::{Bucket, Compiled};
 use crate::decision::{Cause, Decision, Denied, Outcome, View};
 use crate::error::Error;
 use crate::guard::{self, LIST_CELL, Listing, ONCE_CELL, PENALTY_CELL, whole_ns};
@@ -188,9 +188,7 @@ impl Limiter {
                 if let Some(hash) = hashes.get(index + AHEAD) {
                     self.cells_of(*hash).prefetch();
                 }
-                *decision = self.spend_at(&self.cells_of(*hash), now_ns, 1);
-                // Making room for a key takes a later time; a key that comes twice must not see it go back.
-                now_ns = decision.at_ns();
+                now_ns = self.spend_into(decision, &self.cells_of(*hash), now_ns);
             }
         }
         keys.len().min(decisions.len())
@@ -665,13 +663,31 @@ impl Limiter {
         charge::acquire(&self.policies.at_build, cells, cost)
     }
 
-    #[inline]
-    fn spend_at(&self, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    /// Spends one at a time that was read before, and writes the decision where it belongs: to make it elsewhere and copy it
+    /// takes longer than to decide. Returns the time that was decided by.
+    #[inline(always)]
+    fn spend_into(&self, decision: &mut Decision, cells: &impl Cells, now_ns: u64) -> u64 {
+        let policy = &self.policies.at_build;
+        // Relaxed: as above.
+        if self.special.load(Ordering::Relaxed) == 0 {
+            if let Some((outcome, word)) = charge::acquire_plainly_at(policy, cells, now_ns, 1) {
+                let Bucket { plan, name, .. } = &policy.bucket;
+                *decision = Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, 1);
+                return now_ns;
+            }
+        }
+        *decision = self.spend_at(&{ *cells }, now_ns);
+        // Making room for a key takes a later time; a key that comes twice must not see it go back.
+        decision.at_ns()
+    }
+
+    #[inline(never)]
+    fn spend_at(&self, cells: &impl Cells, now_ns: u64) -> Decision {
         // Relaxed: as above.
         if self.special.load(Ordering::Relaxed) != 0 {
-            return self.decide(0, &{ *cells }, now_ns, cost, Seat::Ask).0;
+            return self.decide(0, cells, now_ns, 1, Seat::Ask).0;
         }
-        charge::acquire_at(&self.policies.at_build, cells, now_ns, cost)
+        charge::acquire_at(&self.policies.at_build, cells, now_ns, 1)
     }
 
     /// Spends under a tier, with everything that has a say.

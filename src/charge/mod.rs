@@ -173,6 +173,17 @@ pub(crate) fn acquire_plainly(
     cost: u64,
 ) -> Option<(Outcome, u64, u64)> {
     let now_ns = cells.quick_ns()?;
+    acquire_plainly_at(policy, cells, now_ns, cost).map(|(outcome, word)| (outcome, word, now_ns))
+}
+
+/// The same at a time that was read before.
+#[inline(always)]
+pub(crate) fn acquire_plainly_at(
+    policy: &Compiled,
+    cells: &impl Cells,
+    now_ns: u64,
+    cost: u64,
+) -> Option<(Outcome, u64)> {
     let plan = &policy.bucket.plan;
     if cost.wrapping_sub(1) >= plan.burst {
         return None;
@@ -180,8 +191,8 @@ pub(crate) fn acquire_plainly(
     let cell = cells.glance(0)?;
     let (stored, word) = cell.load(|| 0).ok()?;
     match plan.admit(word, now_ns, cost) {
-        Some(next) if cell.replace(stored, next) => Some((Outcome::Allowed, next, now_ns)),
-        None if !plan.is_doubtful(word, now_ns) => Some((Outcome::Denied, word, now_ns)),
+        Some(next) if cell.replace(stored, next) => Some((Outcome::Allowed, next)),
+        None if !plan.is_doubtful(word, now_ns) => Some((Outcome::Denied, word)),
         _ => None,
     }
 }
