@@ -113,7 +113,8 @@ pub fn run_keyed(input: &KeyedInput) {
     }
 }
 
-/// One to four rules, unless the shortest window could pass too often while the longest rule sets the pace.
+/// One to four rules, unless the shortest window could pass too often, or a bucket's word come round, while the longest
+/// rule sets the pace.
 fn several(rules: &[RuleInput; 4], algorithms: &[u8; 4], rule_count: u8) -> Option<Policy> {
     let mut rules = rules.iter().zip(algorithms).map(|(rule, algorithm)| {
         let algorithm = match algorithm % 4 {
@@ -131,7 +132,18 @@ fn several(rules: &[RuleInput; 4], algorithms: &[u8; 4], rule_count: u8) -> Opti
         |rule: &&Rule| matches!(rule.algorithm(), Algorithm::FixedWindow | Algorithm::SlidingWindow);
     let window_ns = policy.rules().iter().filter(numbered).map(|rule| rule.period().as_nanos()).min();
     let passes_too_often = window_ns.is_some_and(|ns| step_ns * OPS_MAX as u128 > ns * WINDOWS_MAX);
-    (!passes_too_often).then_some(policy)
+    let buckets = policy.rules().iter().filter(|rule| rule.algorithm() == Algorithm::TokenBucket);
+    let comes_round = buckets.map(range_ns).min().is_some_and(|ns| step_ns * OPS_MAX as u128 > ns);
+    (!passes_too_often && !comes_round).then_some(policy)
+}
+
+/// How long a token bucket may be left alone before its word may take an old moment for one ahead, as is documented: 417
+/// days at slow rates, 2.4 hours at a billion a second.
+fn range_ns(rule: &Rule) -> u128 {
+    const SLOW_NS: u128 = 417 * 86_400 * 1_000_000_000;
+    const FAST_NS: u128 = 8_640 * 1_000_000_000;
+    let at_rate_ns = FAST_NS.saturating_mul(rule.period().as_nanos()) / u128::from(rule.count().max(1));
+    at_rate_ns.min(SLOW_NS)
 }
 
 /// How far one operation may move the clock for this rule's sake: three periods, or until a whole burst is back.
