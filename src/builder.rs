@@ -188,9 +188,9 @@ impl LimiterBuilder {
 
     /// Seeds for the hash, so that a run can be repeated; random for each limiter unless given.
     ///
-    /// With random seeds nobody outside can aim two keys at the same place. Two keys share a budget when 35
-    /// bits of their hashes and one of two buckets agree: among a million live keys the chance that any two
-    /// do is 1 in 6 400.
+    /// With random seeds nobody outside can aim two keys at the same place. Two keys share a budget when 34
+    /// bits of their hashes and their buckets agree: among a million live keys the chance that any two
+    /// do is 1 in 1 600.
     ///
     /// ```
     /// use tollgate::Limiter;

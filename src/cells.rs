@@ -5,12 +5,12 @@ use crate::charge::{Cells, NoRoom, Reach};
 use crate::compile::LAYOUT_CELLS_MAX;
 use crate::guard::{self, LIST_CELL, ONCE_CELL, PENALTY_CELL};
 use crate::limiter::Limiter;
-use crate::table::{Bucket, Place, SlotRef, TAG_MASK, WhenFull, Worth};
+use crate::table::{Line, Place, SlotRef, WhenFull, Worth};
 
-/// Cells of one key that share a pair of buckets; the next ones go to another pair.
+/// Cells of one key that want the same line; the next ones go elsewhere.
 const CELLS_TOGETHER: usize = 4;
-/// What is added to a key's hash for each pair of buckets further on.
-const GROUP_OFFSET: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What is added to a key's hash for each line further on: to the half that chooses the line.
+const GROUP_OFFSET: u64 = 0x9e37_79b9 << 32;
 const LAYOUT_GROUPS: usize = LAYOUT_CELLS_MAX / CELLS_TOGETHER;
 
 /// What is added to a key's hash for the place of this cell.
@@ -27,32 +27,32 @@ pub(crate) fn group_offset(index: usize) -> u64 {
 pub(crate) struct TableCells<'t> {
     limiter: &'t Limiter,
     hash: u64,
-    /// The first of the buckets where the first few cells live. More is not kept: it would take registers from
+    /// The line where the first few cells are looked for first. More is not kept: it would take registers from
     /// those who do not need it.
-    home: &'t Bucket,
+    line: &'t Line,
 }
 
 impl<'t> TableCells<'t> {
     #[inline(always)]
     pub(crate) fn new(limiter: &'t Limiter, hash: u64) -> Self {
-        Self { limiter, hash, home: limiter.table.home(limiter.table.place(hash, 0)) }
+        Self { limiter, hash, line: limiter.table.first_line(limiter.table.place(hash, 0)) }
     }
 
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// Where a cell lives: a few cells share their buckets, a long log spreads over more. What is no rule's
+    /// Where a cell lives: a few cells share their line, a long log spreads over more. What is no rule's
     /// lives with the first ones.
     #[inline(always)]
     pub(crate) fn place(&self, index: usize) -> Place {
         self.limiter.table.place(self.hash.wrapping_add(group_offset(index)), index)
     }
 
-    /// Has the key's buckets on their way before anything waits: for the time, or for other keys.
+    /// Has the key's line on its way before anything waits: for the time, or for other keys.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        self.limiter.table.prefetch(self.place(0));
+        self.limiter.table.prefetch(self.line);
     }
 }
 
@@ -64,10 +64,9 @@ impl Cells for TableCells<'_> {
 
     #[inline(always)]
     fn glance(&self, index: usize) -> Option<SlotRef<'_>> {
-        match index {
-            0..CELLS_TOGETHER => self.home.glance(self.place(index).name()),
-            _ => self.limiter.table.glance(self.place(index)),
-        }
+        let place = self.place(index);
+        let line = if index < CELLS_TOGETHER { self.line } else { self.limiter.table.first_line(place) };
+        line.glance(place.name())
     }
 
     fn find(&self, index: usize) -> Option<SlotRef<'_>> {
@@ -177,10 +176,6 @@ impl Worth for PolicyWorth<'_> {
             // Of a rule that was put in force a moment ago.
             _ => u64::MAX,
         }
-    }
-
-    fn key(&self, tag: u64, cell: usize) -> u64 {
-        tag.wrapping_sub(group_offset(cell)) & TAG_MASK
     }
 
     fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64 {

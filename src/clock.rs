@@ -169,7 +169,8 @@ impl fmt::Debug for Clock {
 /// The processor's counter, anchored to the Unix epoch when the process first asked.
 struct Precise {
     counter: quanta::Clock,
-    /// Nanoseconds in 2^[`TICKS_SHIFT`] ticks: quanta's scale, kept so that a reading is one product.
+    /// Nanoseconds in 2^64 ticks: quanta's scale, kept so that a reading is the upper half of one product. A counter that
+    /// ticks less than once a nanosecond has more than there are numbers, and is read by quanta.
     ns_per_ticks: u64,
     /// What the counter's own nanoseconds are behind the epoch's.
     offset_ns: u64,
@@ -177,15 +178,17 @@ struct Precise {
     is_ticks: bool,
 }
 
-const TICKS_SHIFT: u32 = 48;
+/// Of how many ticks quanta is asked what they are in nanoseconds: as many as it can say, at two a nanosecond or less.
+const ASKED_BITS: u32 = 48;
 
 impl Precise {
     fn shared() -> &'static Self {
         static SHARED: OnceLock<Precise> = OnceLock::new();
         SHARED.get_or_init(|| {
             let counter = quanta::Clock::new();
-            let ns_per_ticks = counter.delta_as_nanos(0, 1 << TICKS_SHIFT);
-            let is_ticks = HAS_TICKS && counts_ticks(&counter);
+            let asked_ns = counter.delta_as_nanos(0, 1 << ASKED_BITS);
+            let is_ticks = HAS_TICKS && asked_ns >> ASKED_BITS == 0 && counts_ticks(&counter);
+            let ns_per_ticks = asked_ns << (u64::BITS - ASKED_BITS);
             let mut precise = Self { counter, ns_per_ticks, offset_ns: 0, is_ticks };
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let epoch_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
@@ -196,14 +199,16 @@ impl Precise {
 
     #[inline]
     fn now_ns(&self) -> u64 {
-        self.at_ticks(self.counter.raw())
+        let ticks = self.counter.raw();
+        if self.is_ticks {
+            return self.at_ticks(ticks);
+        }
+        self.counter.delta_as_nanos(0, ticks).wrapping_add(self.offset_ns)
     }
 
     #[inline(always)]
     fn at_ticks(&self, ticks: u64) -> u64 {
-        let scaled = u128::from(ticks) * u128::from(self.ns_per_ticks);
-        #[allow(clippy::cast_possible_truncation, reason = "584 years of nanoseconds")]
-        let counted_ns = (scaled >> TICKS_SHIFT) as u64;
+        let counted_ns = ((u128::from(ticks) * u128::from(self.ns_per_ticks)) >> u64::BITS) as u64;
         counted_ns.wrapping_add(self.offset_ns)
     }
 }

@@ -1,6 +1,6 @@
 //! Policies as the engine runs them: integers, and which cells of a key hold the words of which rule.
 
-use crate::algorithm::{Gcra, Plan};
+use crate::algorithm::{Gcra, Plan, StoredGcra};
 use crate::error::Error;
 use crate::policy::{Algorithm, Policy, Rule, check_rule_count};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ pub(crate) const RULES_MAX: usize = 16;
 pub(crate) const CELLS_MAX: usize = 1024;
 /// Cells that a table can tell apart, of all rules that were ever in force over it; the rest of what an owner
 /// word can name is kept for what is not a rule's.
-pub(crate) const LAYOUT_CELLS_MAX: usize = 4_000;
+pub(crate) const LAYOUT_CELLS_MAX: usize = 2_000;
 /// Kinds of rules that were ever in force over a table.
 const LAYOUT_RULES_MAX: usize = 64;
 /// Rules of one word each that are decided upon together.
@@ -129,7 +129,7 @@ pub(crate) struct Compiled {
     pub(crate) bucket: Bucket,
     /// The only rule that decides, where that is a token bucket, in whichever cell: shadows may be beside it.
     pub(crate) only_bucket: Option<Bucket>,
-    /// The only two rules, where those are token buckets.
+    /// The only two rules, where those are token buckets in the first two cells.
     pub(crate) pair: Option<[Bucket; 2]>,
     /// The largest cost that a few rules of one word each can decide upon together; 0 where there are others.
     pub(crate) words_cost_max: u64,
@@ -138,8 +138,16 @@ pub(crate) struct Compiled {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bucket {
     pub(crate) plan: Gcra,
+    /// The same where a word is stored.
+    pub(crate) stored: StoredGcra,
     pub(crate) name: Option<&'static str>,
     pub(crate) cell: usize,
+}
+
+impl Bucket {
+    fn new(plan: Gcra, name: Option<&'static str>, cell: usize) -> Self {
+        Self { plan, stored: StoredGcra::new(plan), name, cell }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,7 +165,7 @@ impl Compiled {
     fn new(rules: Vec<CompiledRule>, cells: usize) -> Self {
         let bucket = |rule: &CompiledRule| match *rule {
             CompiledRule { plan: Plan::Gcra(plan), name, first_cell, shadow: false, .. } => {
-                Some(Bucket { plan, name, cell: first_cell })
+                Some(Bucket::new(plan, name, first_cell))
             }
             _ => None,
         };
@@ -171,7 +179,8 @@ impl Compiled {
             [first, second] => bucket(first).zip(bucket(second)).map(<[Bucket; 2]>::from),
             _ => None,
         };
-        let nothing = Bucket { plan: Gcra::NOTHING_FITS, name: None, cell: 0 };
+        let pair = pair.filter(|[first, second]| (first.cell, second.cell) == (0, 1));
+        let nothing = Bucket::new(Gcra::NOTHING_FITS, None, 0);
         let bucket = alone.filter(|bucket| bucket.cell == 0).unwrap_or(nothing);
         let is_word = |rule: &CompiledRule| {
             !rule.shadow && !matches!(rule.plan, Plan::SlidingLog(_) | Plan::InFlight(_))

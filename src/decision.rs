@@ -1,6 +1,6 @@
 //! The whole answer to one request, kept as raw values and computed only when asked.
 
-use crate::algorithm::{FixedWindow, Gcra, Headroom, InFlight, Plan, SlidingWindow, Step, Summary};
+use crate::algorithm::{Headroom, Seen, View};
 use std::fmt;
 use std::time::Duration;
 
@@ -108,91 +108,6 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A rule and what was found of its state.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum View {
-    Gcra(Gcra, u64),
-    FixedWindow(FixedWindow, u64),
-    SlidingWindow(SlidingWindow, u64),
-    InFlight(InFlight, u64),
-    Summary(Cause, Summary),
-}
-
-impl View {
-    /// The view of a plan that keeps its state in one word.
-    pub(crate) fn of_word(plan: &Plan, word: u64) -> Self {
-        match *plan {
-            Plan::Gcra(plan) => Self::Gcra(plan, word),
-            Plan::FixedWindow(plan) => Self::FixedWindow(plan, word),
-            Plan::SlidingWindow(plan) => Self::SlidingWindow(plan, word),
-            Plan::InFlight(plan) => Self::InFlight(plan, word),
-            // A single token of a log is a bucket of its own.
-            Plan::SlidingLog(plan) => Self::Gcra(plan.token, word),
-        }
-    }
-
-    /// The view of a rule whose words there is no room for.
-    pub(crate) fn no_room(cause: Cause, limit: u64, wait_ns: u64) -> Self {
-        Self::Summary(cause, Summary { limit, remaining: 0, wait_ns, reset_ns: wait_ns })
-    }
-
-    fn cause(&self) -> Cause {
-        match self {
-            Self::Summary(cause, _) => *cause,
-            _ => Cause::Rule,
-        }
-    }
-
-    fn limit(&self) -> u64 {
-        match self {
-            Self::Gcra(plan, _) => plan.burst,
-            Self::FixedWindow(plan, _) => plan.limit,
-            Self::SlidingWindow(plan, _) => plan.limit,
-            Self::InFlight(plan, _) => plan.limit,
-            Self::Summary(_, summary) => summary.limit,
-        }
-    }
-
-    pub(crate) fn headroom(&self, now_ns: u64) -> Headroom {
-        match *self {
-            Self::Gcra(plan, word) => plan.headroom(word, now_ns),
-            Self::FixedWindow(plan, word) => plan.headroom(word, now_ns),
-            Self::SlidingWindow(plan, word) => plan.headroom(word, now_ns),
-            Self::InFlight(plan, word) => plan.headroom(word, now_ns),
-            Self::Summary(_, summary) => Headroom::whole(summary.remaining),
-        }
-    }
-
-    pub(crate) fn wait_ns(&self, now_ns: u64, cost: u64) -> u64 {
-        match *self {
-            Self::Gcra(plan, word) => plan.wait_ns(word, now_ns, cost),
-            Self::FixedWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
-            Self::SlidingWindow(plan, word) => plan.wait_ns(word, now_ns, cost),
-            Self::InFlight(plan, word) => plan.wait_ns(word, now_ns, cost),
-            Self::Summary(_, summary) => summary.wait_ns,
-        }
-    }
-
-    /// Whether four fifths of what the rule admits are spent.
-    #[inline]
-    fn is_near_limit(&self, now_ns: u64) -> bool {
-        match *self {
-            Self::Gcra(plan, word) => plan.is_near_limit(word, now_ns),
-            _ => self.headroom(now_ns).remaining() <= self.limit() / 5,
-        }
-    }
-
-    fn reset_ns(&self, now_ns: u64) -> u64 {
-        match *self {
-            Self::Gcra(plan, word) => plan.reset_ns(word, now_ns),
-            Self::FixedWindow(plan, word) => plan.reset_ns(word, now_ns),
-            Self::SlidingWindow(plan, word) => plan.reset_ns(word, now_ns),
-            Self::InFlight(plan, word) => plan.reset_ns(word, now_ns),
-            Self::Summary(_, summary) => summary.reset_ns,
-        }
-    }
-}
-
 /// Whether a request may pass, and everything a caller may want to tell its client.
 ///
 /// Copying it is cheap and computing nothing costs nothing: the methods do their arithmetic when called.
@@ -222,6 +137,7 @@ impl View {
 #[must_use = "a decision that nobody looks at limits nothing"]
 pub struct Decision {
     outcome: Outcome,
+    cause: Cause,
     rule: u8,
     /// A bit for each shadow rule that would have refused, the first rule's the lowest.
     shadows: u16,
@@ -242,7 +158,12 @@ impl Decision {
         cost: u64,
     ) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a policy has at most 16 rules")]
-        Self { outcome, rule: index as u8, shadows: 0, name, now_ns, cost, view }
+        Self { outcome, cause: Cause::Rule, rule: index as u8, shadows: 0, name, now_ns, cost, view }
+    }
+
+    /// The same, decided by something other than a rule.
+    pub(crate) fn because(self, cause: Cause) -> Self {
+        Self { cause, ..self }
     }
 
     /// The same, noting that a shadow rule would have refused.
@@ -289,7 +210,7 @@ impl Decision {
 
     /// How long until the request fits, in nanoseconds; the largest number if nobody can say.
     pub(crate) fn wait_ns(&self) -> u64 {
-        self.view.wait_ns(self.now_ns, self.cost)
+        self.view.wait_ns(self.cost)
     }
 
     /// The time that was decided by.
@@ -298,7 +219,7 @@ impl Decision {
     }
 
     pub(crate) fn headroom(&self) -> Headroom {
-        self.view.headroom(self.now_ns)
+        self.view.headroom()
     }
 
     /// Whether the request may pass.
@@ -388,7 +309,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub fn is_near_limit(&self) -> bool {
-        self.view.is_near_limit(self.now_ns)
+        self.view.is_near_limit()
     }
 
     /// How long until the same request fits, if nobody else spends: exact to the nanosecond.
@@ -433,7 +354,7 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn cause(&self) -> Cause {
-        self.view.cause()
+        self.cause
     }
 
     /// The first shadow rule that would have refused this request, counted from 0 among all rules.
@@ -462,7 +383,7 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        Duration::from_nanos(self.view.reset_ns(self.now_ns))
+        Duration::from_nanos(self.view.reset_ns())
     }
 
     /// What the request asked for.

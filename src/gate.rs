@@ -1,6 +1,6 @@
 //! The un-keyed limiter: one row of words, and no table.
 
-use crate::algorithm::Step;
+use crate::algorithm::{STORER_BITS, Step};
 use crate::charge::{self, Cell, Cells, NoRoom, Seat, Stale};
 use crate::clock::Clock;
 use crate::compile::Compiled;
@@ -230,7 +230,7 @@ type Line = CachePadded<[AtomicU64; LINE_WORDS]>;
 fn fresh_lines(policy: &Compiled, now_ns: u64) -> Box<[Line]> {
     let fresh = |cell: usize| {
         let rule = policy.rules.iter().find(|rule| rule.cells().contains(&cell));
-        AtomicU64::new(rule.map_or(0, |rule| rule.plan.fresh(now_ns)))
+        AtomicU64::new(rule.map_or(0, |rule| rule.plan.fresh(now_ns) << STORER_BITS))
     };
     (0..policy.cells.div_ceil(LINE_WORDS))
         .map(|line| CachePadded::new(std::array::from_fn(|word| fresh(line * LINE_WORDS + word))))
@@ -274,12 +274,23 @@ impl Cell for &AtomicU64 {
     fn load(&self, _fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale> {
         // Relaxed: a word is the whole state of its rule, and guards nothing beside itself.
         let word = AtomicU64::load(self, Ordering::Relaxed);
-        Ok((word, word))
+        Ok((word, word >> STORER_BITS))
     }
 
     #[inline]
     fn replace(&self, stored: u64, payload: u64) -> bool {
+        self.replace_live(stored, payload << STORER_BITS)
+    }
+
+    #[inline(always)]
+    fn load_live(&self) -> Option<u64> {
+        // Relaxed: as in `load`.
+        Some(AtomicU64::load(self, Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn replace_live(&self, stored: u64, next: u64) -> bool {
         // Relaxed: as above; the bound rests on the one order in which all threads see a single word change.
-        self.compare_exchange(stored, payload, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.compare_exchange(stored, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

@@ -5,7 +5,7 @@ use crate::cells::TableCells;
 use crate::charge::{Cells, NoRoom, Reach};
 use crate::decision::Decision;
 use crate::limiter::Limiter;
-use crate::table::{SlotNumber, SlotRef};
+use crate::table::{SlotRef, Spot};
 use std::cell::Cell;
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct KeyHandle<'a> {
     limiter: &'a Limiter,
     cells: TableCells<'a>,
     /// Where the first cell was found last.
-    slot: Cell<SlotNumber>,
+    slot: Cell<Spot>,
 }
 
 impl<'a> KeyHandle<'a> {
@@ -124,7 +124,7 @@ impl<'a> KeyHandle<'a> {
     #[inline]
     fn remembering<'s>(&self, index: usize, slot: SlotRef<'s>) -> SlotRef<'s> {
         if index == 0 {
-            self.slot.set(self.limiter.table.number_of(self.cells.place(0), slot));
+            self.slot.set(self.limiter.table.spot(slot));
         }
         slot
     }
@@ -139,7 +139,7 @@ impl Cells for &KeyHandle<'_> {
     #[inline(always)]
     fn glance(&self, index: usize) -> Option<SlotRef<'_>> {
         match index {
-            0 => self.limiter.table.glance_at(self.slot.get(), self.cells.place(0)),
+            0 => self.limiter.table.glance_at(self.slot.get()),
             _ => self.cells.glance(index),
         }
     }

@@ -1,9 +1,9 @@
 //! Tokens in hand: for a key that many cores ask for at once.
 
-use crate::algorithm::Charge;
+use crate::algorithm::{Charge, View};
 use crate::charge::{self, Since};
 use crate::compile::Bucket;
-use crate::decision::{Decision, Outcome, View};
+use crate::decision::{Decision, Outcome};
 use crate::limiter::Limiter;
 use crate::policies::Era;
 use crate::sync::{Fault, Ordering, is_broken};
@@ -157,7 +157,8 @@ impl<'a> Lease<'a> {
 /// The decision on one of a batch: of the word as the batch left it.
 #[inline]
 fn leased(bucket: &Bucket, charge: &Charge, now_ns: u64) -> Decision {
-    Decision::new(Outcome::Allowed, 0, bucket.name, View::Gcra(bucket.plan, charge.word), now_ns, 1)
+    let debt = bucket.plan.debt(charge.word, now_ns);
+    Decision::new(Outcome::Allowed, 0, bucket.name, View::Bucket(debt), now_ns, 1)
 }
 
 impl Drop for Lease<'_> {

@@ -1,14 +1,14 @@
 //! The keyed limiter: policies over one table of state words.
 
-use crate::algorithm::{Penalty, Step, Summary};
+use crate::algorithm::{Penalty, Step, Summary, View};
 use crate::builder::LimiterBuilder;
 use crate::cells::{PolicyWorth, TableCells};
 #[cfg(feature = "tower")]
 use crate::charge::Charged;
 use crate::charge::{self, Cells, Seat};
 use crate::clock::Clock;
-use crate::compile::{Bucket, Compiled};
-use crate::decision::{Cause, Decision, Denied, Outcome, View};
+use crate::compile::Compiled;
+use crate::decision::{Cause, Decision, Denied, Outcome};
 use crate::error::Error;
 use crate::guard::{self, LIST_CELL, Listing, ONCE_CELL, PENALTY_CELL, whole_ns};
 use crate::handle::KeyHandle;
@@ -626,7 +626,7 @@ impl Limiter {
         self.table.abandon(self.cells(key).place(0), after, &self.worth());
     }
 
-    /// A key's home bucket, its other one, and the way it prefers in either. Not part of the interface.
+    /// A key's home bucket, its other one, and the way it prefers. Not part of the interface.
     #[cfg(tollgate_loom)]
     #[doc(hidden)]
     pub fn placement<K: Hash + ?Sized>(&self, key: &K) -> (usize, usize, usize) {
@@ -670,9 +670,8 @@ impl Limiter {
         let policy = &self.policies.at_build;
         // Relaxed: as above.
         if self.special.load(Ordering::Relaxed) == 0 {
-            if let Some((outcome, word)) = charge::acquire_plainly_at(policy, cells, now_ns, 1) {
-                let Bucket { plan, name, .. } = &policy.bucket;
-                *decision = Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, 1);
+            if let Some((outcome, debt_units)) = charge::acquire_plainly_at(policy, cells, now_ns, 1) {
+                *decision = policy.bucket.decision(0, outcome, debt_units, now_ns, 1);
                 return now_ns;
             }
         }
@@ -748,7 +747,7 @@ impl Limiter {
             return None;
         }
         let say = |outcome, cause, summary| {
-            Some(Decision::new(outcome, 0, None, View::Summary(cause, summary), now_ns, cost))
+            Some(Decision::new(outcome, 0, None, View::Summary(summary), now_ns, cost).because(cause))
         };
         let refused = |wait_ns, reset_ns| Summary { limit: 0, remaining: 0, wait_ns, reset_ns };
         match charge::note(cells, LIST_CELL).and_then(|word| guard::listing(word, now_ns)) {

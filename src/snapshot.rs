@@ -7,17 +7,17 @@
 //! | bytes | what |
 //! |---|---|
 //! | 8 | `tollgate` |
-//! | 4 | version: 1 |
+//! | 4 | version: 2 |
 //! | 8 | length of the whole |
 //! | 4 × 8 | seeds of the hash |
-//! | 8 | number of buckets |
+//! | 8 | number of lines |
 //! | 8 | `max_keys` |
 //! | 8 | time of the snapshot: nanoseconds from the clock's zero |
 //! | 8 | how far beyond a whole burst anything is still booked, in nanoseconds |
 //! | 8 | time at which every key had used up everything, as far as anybody knows; 0 if there is none |
 //! | 4 | number of tiers; for each its name and its policy, both as 4 bytes of length and text |
 //! | 8 | number of entries |
-//! | 17 each | bucket (4), tag and cell (6: 35 bits above 12), payload (7) |
+//! | 17 each | first line (4), tag, which line of its own it was on, and cell (6: 31 bits above 4 above 12), payload (7) |
 //! | 8 | FNV-1a of all bytes before, 64 bits wide |
 //!
 //! The first tier's name is empty. Cells are numbered as a limiter numbers them that is built with those
@@ -37,18 +37,20 @@ use crate::table::{Entry, Table, WhenFull};
 use std::ops::Range;
 
 const MAGIC: [u8; 8] = *b"tollgate";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longer than anything can be booked ahead: a word holds 208 days.
 const HORIZON_NS_MAX: u64 = 1 << 55;
 /// Magic, version and length.
 const HEAD_BYTES: usize = 20;
 const CHECKSUM_BYTES: usize = 8;
 const CELL_BITS: u32 = 12;
+const STOOD_BITS: u32 = 4;
 const NAME_BYTES: usize = 6;
 const PAYLOAD_BYTES: usize = 7;
 const ENTRY_BYTES: usize = 4 + NAME_BYTES + PAYLOAD_BYTES;
 
-const _: () = assert!(Entry::TAG_MASK >> (8 * NAME_BYTES - CELL_BITS as usize) == 0);
+const _: () = assert!(Entry::TAG_MASK >> (8 * NAME_BYTES - (CELL_BITS + STOOD_BITS) as usize) == 0);
+const _: () = assert!(Table::LINES_A_KEY <= 1 << STOOD_BITS);
 
 impl Limiter {
     /// What all keys have spent, written down while others go on: for
@@ -158,7 +160,7 @@ impl Limiter {
         kept.append(&mut moved);
         Snapshot {
             seeds: self.seeds,
-            buckets: self.table.bucket_count(),
+            lines: self.table.line_count(),
             max_keys: self.max_keys,
             then_ns,
             horizon_ns,
@@ -327,7 +329,7 @@ fn rules_of(set: &Set, cell: usize) -> impl Iterator<Item = &CompiledRule> {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) seeds: [u64; 4],
-    buckets: usize,
+    lines: usize,
     max_keys: usize,
     then_ns: u64,
     horizon_ns: u64,
@@ -348,7 +350,7 @@ impl Snapshot {
         }
         // A nanosecond late is as good; 0 says that there is none.
         let spent_at_ns = self.spent_at_ns.map_or(0, |time_ns| time_ns.max(1));
-        let numbers = [self.buckets as u64, self.max_keys as u64, self.then_ns, self.horizon_ns, spent_at_ns];
+        let numbers = [self.lines as u64, self.max_keys as u64, self.then_ns, self.horizon_ns, spent_at_ns];
         for number in numbers {
             bytes.extend(number.to_le_bytes());
         }
@@ -359,8 +361,8 @@ impl Snapshot {
         }
         bytes.extend((self.entries.len() as u64).to_le_bytes());
         for entry in &self.entries {
-            let name = entry.tag << CELL_BITS | entry.cell as u64;
-            bytes.extend(length(entry.bucket).to_le_bytes());
+            let name = (entry.tag << STOOD_BITS | entry.stood as u64) << CELL_BITS | entry.cell as u64;
+            bytes.extend(length(entry.line).to_le_bytes());
             bytes.extend(&name.to_le_bytes()[..NAME_BYTES]);
             bytes.extend(&entry.payload.to_le_bytes()[..PAYLOAD_BYTES]);
         }
@@ -403,7 +405,7 @@ impl Snapshot {
         for seed in &mut seeds {
             *seed = input.u64()?;
         }
-        let (buckets, max_keys) = (input.size()?, input.size()?);
+        let (lines, max_keys) = (input.size()?, input.size()?);
         let (then_ns, horizon_ns) = (input.u64()?, input.u64()?);
         let spent_at_ns = Some(input.u64()?.min(then_ns)).filter(|&time_ns| time_ns > 0);
         let mut tiers = Vec::new();
@@ -415,7 +417,7 @@ impl Snapshot {
             return Err(Error::new("the snapshot is damaged: there are not as many entries as it says"));
         }
         let entries = input.0.chunks_exact(ENTRY_BYTES).map(entry).collect::<Result<_, _>>()?;
-        Ok(Self { seeds, buckets, max_keys, then_ns, horizon_ns, spent_at_ns, tiers, entries })
+        Ok(Self { seeds, lines, max_keys, then_ns, horizon_ns, spent_at_ns, tiers, entries })
     }
 
     /// Whether a limiter of these policies, of this size and with these seeds, if any were chosen, is the one
@@ -463,16 +465,16 @@ impl Snapshot {
         when_full: WhenFull,
         prefault: Option<bool>,
     ) -> Result<Table, Error> {
-        let buckets = self.buckets;
-        let buckets_for = |cells| Table::buckets_for(self.max_keys, cells);
+        let lines = self.lines;
+        let lines_for = |cells| Table::lines_for(self.max_keys, cells);
         // One for a lockout beside those of the largest policy there is.
-        if !(1..=CELLS_MAX + 1).any(|cells| buckets_for(cells) == Some(buckets)) {
-            return Err(Error::new(format!("the snapshot is damaged: no table has {buckets} buckets")));
+        if !(1..=CELLS_MAX + 1).any(|cells| lines_for(cells) == Some(lines)) {
+            return Err(Error::new(format!("the snapshot is damaged: no table has {lines} lines")));
         }
         // A number in a file is no reason to take more memory than this policy would.
-        let is_larger = buckets_for(cells).is_none_or(|own| buckets > own);
+        let is_larger = lines_for(cells).is_none_or(|own| lines > own);
         let prefault = if is_larger { Some(false) } else { prefault };
-        Table::of_buckets(buckets, when_full, prefault)
+        Table::of_lines(lines, when_full, prefault)
             .ok_or_else(|| Error::new(format!("there is no memory for a table of {} keys", self.max_keys)))
     }
 
@@ -491,8 +493,8 @@ impl Snapshot {
         limiter.horizon.reach(self.then_ns.min(now_ns).saturating_add(self.horizon_ns.min(HORIZON_NS_MAX)));
         for &entry in &self.entries {
             let kind = Content::of(set, limiter.penalty, self.horizon_ns, entry.cell);
-            let Some(kind) = kind.filter(|_| entry.bucket < self.buckets) else {
-                return Err(Error::new("the snapshot is damaged: an entry is in no bucket, or of no rule"));
+            let Some(kind) = kind.filter(|_| entry.line < self.lines) else {
+                return Err(Error::new("the snapshot is damaged: an entry is on no line, or of no rule"));
             };
             let Some(payload) = kind.restored(entry.payload, self.then_ns, now_ns) else { continue };
             let payload = match (kind, limiter.spent_at_ns) {
@@ -520,22 +522,23 @@ impl Snapshot {
     }
 }
 
-/// A length that fits: tiers, texts and buckets are fewer than 2^32.
+/// A length that fits: tiers, texts and lines are fewer than 2^32.
 fn length(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 fn entry(bytes: &[u8]) -> Result<Entry, Error> {
     let mut input = Input(bytes);
-    let bucket = usize::try_from(input.u32()?).map_err(|_| cut_short())?;
+    let line = usize::try_from(input.u32()?).map_err(|_| cut_short())?;
     let name = input.number(NAME_BYTES)?;
     let payload = input.number(PAYLOAD_BYTES)?;
-    if name >> CELL_BITS > Entry::TAG_MASK {
+    let (tag, low) = (name >> (STOOD_BITS + CELL_BITS), name & ((1 << (STOOD_BITS + CELL_BITS)) - 1));
+    #[allow(clippy::cast_possible_truncation, reason = "16 bits")]
+    let (stood, cell) = ((low >> CELL_BITS) as usize, (low & ((1 << CELL_BITS) - 1)) as usize);
+    if tag > Entry::TAG_MASK || stood >= Table::LINES_A_KEY {
         return Err(Error::new("the snapshot is damaged: an entry has no such name"));
     }
-    #[allow(clippy::cast_possible_truncation, reason = "12 bits")]
-    let cell = (name & ((1 << CELL_BITS) - 1)) as usize;
-    Ok(Entry { bucket, tag: name >> CELL_BITS, cell, payload })
+    Ok(Entry { line, tag, cell, stood, payload })
 }
 
 /// FNV-1a, 64 bits wide.

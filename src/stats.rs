@@ -125,8 +125,8 @@ pub struct DecisionStats {
 /// How far one has to look for a key's state: of a sample of the requests (one in sixteen), those of keys that the
 /// table has.
 ///
-/// A key has eight places in each of two buckets, and most are found in the first that they would take. A table that
-/// is nearly full has a good part of them in the second bucket, which is a cache line or two more to read.
+/// A key has a cache line of four places where it nearly always is. In a table that is as full as it may be, one in ten
+/// is on another line, of the same bucket or of a second one, which is a line or more to read.
 ///
 /// ```
 /// use tollgate::Limiter;
@@ -142,10 +142,10 @@ pub struct DecisionStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probes {
-    /// In the one place that is looked at first.
+    /// On the line where it is looked for first.
     pub at_once: u64,
-    /// Elsewhere in the first bucket.
+    /// On another line of the first bucket.
     pub in_home: u64,
-    /// In the second.
+    /// In the second bucket.
     pub in_partner: u64,
 }

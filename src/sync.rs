@@ -66,6 +66,10 @@ pub enum Fault {
     TidiesUnsealed,
     /// Of a key's name on several slots only the first is looked at.
     FirstNameOnly,
+    /// A claim beyond a key's first line is counted once it is made, and not before.
+    CountsLate,
+    /// A search for twins goes no further than a key's first line, whoever is counted beyond it.
+    SearchesOneLine,
     /// A live entry is judged worthless.
     ForgetsDebt,
     /// A claim that another key has not committed to is left to it, for however long that takes.
@@ -152,7 +156,7 @@ pub(crate) mod modelled {
     }
 
     /// Runs `model` with slots that begin in generation `first`, and states that keep only the bits `kept` of
-    /// a generation: a wrap that takes 128 takeovers, or 65 536, is then one or two away.
+    /// a generation: a wrap that takes 128 takeovers, or 2 048, is then one or two away.
     pub fn with_generations<R>(first: u64, kept: u64, model: impl FnOnce() -> R) -> R {
         struct Restore;
         impl Drop for Restore {

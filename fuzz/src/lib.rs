@@ -132,18 +132,22 @@ fn several(rules: &[RuleInput; 4], algorithms: &[u8; 4], rule_count: u8) -> Opti
         |rule: &&Rule| matches!(rule.algorithm(), Algorithm::FixedWindow | Algorithm::SlidingWindow);
     let window_ns = policy.rules().iter().filter(numbered).map(|rule| rule.period().as_nanos()).min();
     let passes_too_often = window_ns.is_some_and(|ns| step_ns * OPS_MAX as u128 > ns * WINDOWS_MAX);
-    let buckets = policy.rules().iter().filter(|rule| rule.algorithm() == Algorithm::TokenBucket);
-    let comes_round = buckets.map(range_ns).min().is_some_and(|ns| step_ns * OPS_MAX as u128 > ns);
+    let comes_round =
+        policy.rules().iter().filter_map(range_ns).min().is_some_and(|ns| step_ns * OPS_MAX as u128 > ns);
     (!passes_too_often && !comes_round).then_some(policy)
 }
 
-/// How long a token bucket may be left alone before its word may take an old moment for one ahead, as is documented: 417
-/// days at slow rates, 2.4 hours at a billion a second.
-fn range_ns(rule: &Rule) -> u128 {
-    const SLOW_NS: u128 = 417 * 86_400 * 1_000_000_000;
-    const FAST_NS: u128 = 8_640 * 1_000_000_000;
-    let at_rate_ns = FAST_NS.saturating_mul(rule.period().as_nanos()) / u128::from(rule.count().max(1));
-    at_rate_ns.min(SLOW_NS)
+/// How long a token bucket, or a token of a log, may be left alone before its word may take an old moment for one ahead,
+/// as is documented: 417 days at slow rates, 2.4 hours from a token in 32 ns on.
+fn range_ns(rule: &Rule) -> Option<u128> {
+    let interval_ns = match rule.algorithm() {
+        Algorithm::TokenBucket => rule.period().as_nanos() / u128::from(rule.count().max(1)),
+        Algorithm::SlidingLog => rule.period().as_nanos(),
+        _ => return None,
+    };
+    // The fraction of a nanosecond that time is counted in, and the half of a word's 56 bits.
+    let shift = (0..12).find(|shift| interval_ns << shift >= 1 << 17).unwrap_or(12);
+    Some(1 << (55 - shift))
 }
 
 /// How far one operation may move the clock for this rule's sake: three periods, or until a whole burst is back.

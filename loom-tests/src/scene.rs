@@ -8,7 +8,7 @@ use tollgate::model::TakeoverStep;
 use tollgate::{Limiter, ManualHand, Stats, WhenFull};
 
 /// How many keys a scene may name.
-pub const KEYS: usize = 4;
+pub const KEYS: usize = 5;
 
 /// One thing to do. Keys are told apart by their number in the scene.
 #[derive(Clone, Copy, Debug)]

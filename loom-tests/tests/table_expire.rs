@@ -20,7 +20,7 @@ const LAST_SLOT: Scene = Scene {
     policy: "1/h burst 1",
     burst: 1,
     when_full: WhenFull::Deny,
-    cast: Cast::OneBucket([0, 0, 1, 1]),
+    cast: Cast::OneBucket([0, 0, 1, 1, 0]),
     before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10)],
     threads: &[&[Take(0)], &[Take(1)]],
     preemptions_max: [3, 2],
@@ -211,21 +211,21 @@ fn a_refusal_is_never_for_another_keys_debt() {
     caught(Fault::NoOwnerCheck, model);
 }
 
-/// Two buckets. In the home of keys 0 to 2, key 0's entry is past and key 2's will be in ten minutes; the other
-/// one has key 3 and an empty slot. Key 1 comes for key 0's slot, and key 0 comes again by two ways: at the
-/// earlier time there is room for it in the other bucket only, at the later one in key 2's slot at home. Before
+/// Two lines. On the first of keys 0 to 2, key 0's entry is past and key 2's will be in ten minutes; on the other
+/// one key 3's is past. Key 1 comes for key 0's slot, and key 0 comes again by two ways: at the
+/// earlier time there is room for it on the other line only, at the later one in key 2's slot. Before
 /// key 1 has the slot, key 0 may also revive its entry, or claim the sealed slot back.
 const BROUGHT_BACK: Scene = Scene {
-    name: "key brought back to both buckets, by two threads",
-    cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (false, 0)]),
-    before: &[Take(0), Take(3), Wait(MINUTES_10), Take(2), Wait(MINUTES_50), Take(3)],
+    name: "key brought back to both lines, by two threads",
+    cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (false, 0), (false, 1)]),
+    before: &[Take(0), Take(3), Wait(MINUTES_10), Take(2), Wait(MINUTES_50), Take(4)],
     threads: &[&[Take(1), Wait(MINUTES_10), Take(0)], &[Take(0)]],
     preemptions_max: [3, 1],
     ..LAST_SLOT
 };
 /// The same with the takeover beside both.
 const BROUGHT_BACK_BY_TWO: Scene = Scene {
-    name: "key brought back to both buckets, by two of three threads",
+    name: "key brought back to both lines, by two of three threads",
     threads: &[&[Take(1)], &[Wait(MINUTES_10), Take(0)], &[Take(0)]],
     preemptions_max: [2, 1],
     ..BROUGHT_BACK
@@ -242,7 +242,7 @@ fn brought_back_once(scene: Scene) {
 }
 
 #[test]
-fn a_key_brought_back_to_both_buckets() {
+fn a_key_brought_back_to_both_lines() {
     for scene in [BROUGHT_BACK, BROUGHT_BACK_BY_TWO] {
         brought_back_once(scene);
         caught(Fault::NoTwinSearch, || brought_back_once(scene));

@@ -13,7 +13,7 @@ const FULL: Scene = Scene {
     policy: "1/h burst 2",
     burst: 2,
     when_full: WhenFull::Deny,
-    cast: Cast::OneBucket([0, 0, 1, 1]),
+    cast: Cast::OneBucket([0, 0, 1, 1, 0]),
     before: &[Take(0), Take(2)],
     threads: &[&[Take(0), Take(0)], &[Take(1)]],
     preemptions_max: [3, 2],

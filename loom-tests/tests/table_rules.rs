@@ -15,7 +15,7 @@ const TWO_RULES: Scene = Scene {
     policy: "2/d; fixed 1/s",
     burst: 1,
     when_full: WhenFull::Deny,
-    cast: Cast::OneBucket([0, 0, 1, 1]),
+    cast: Cast::OneBucket([0, 0, 1, 1, 0]),
     before: &[],
     threads: &[&[Take(0)], &[Take(0)]],
     // Whether there is room is asked of every slot before anything is charged: many loads to try in every order.

@@ -7,7 +7,7 @@ use loom_tests::{Act, Cast, Scene, caught, law};
 use std::time::Duration;
 use tollgate::WhenFull;
 use tollgate::model::Fault;
-use tollgate::model::TakeoverStep::{Claim, Seal};
+use tollgate::model::TakeoverStep::{Claim, Count, Seal};
 
 const MINUTES_10: Duration = Duration::from_secs(600);
 const MINUTES_40: Duration = Duration::from_secs(2_400);
@@ -19,7 +19,7 @@ const CLAIMED: Scene = Scene {
     policy: "1/h burst 1",
     burst: 1,
     when_full: WhenFull::Deny,
-    cast: Cast::OneBucket([0, 0, 1, 1]),
+    cast: Cast::OneBucket([0, 0, 1, 1, 0]),
     before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10), Abandon(1, Claim)],
     threads: &[&[Take(1)], &[Take(0)]],
     preemptions_max: [3, 1],
@@ -56,6 +56,37 @@ fn others_go_on_beside_a_stalled_claim() {
         somebody_gets_the_slot(scene);
         caught(Fault::LoadThenStore, || somebody_gets_the_slot(scene));
     }
+}
+
+/// A thread stops after it has counted a key that is then never claimed for: whoever asks looks further for nothing,
+/// and the bounds hold on both lines.
+#[test]
+fn a_count_that_stays_leads_nobody_astray() {
+    let scene = Scene {
+        name: "stopped after the count",
+        cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (false, 0), (false, 1)]),
+        before: &[
+            Take(3),
+            Wait(MINUTES_10),
+            Take(1),
+            Wait(MINUTES_40),
+            Take(2),
+            Wait(MINUTES_10),
+            Abandon(0, Count),
+        ],
+        threads: &[&[Take(0), Take(4)], &[Wait(MINUTES_10), Take(0)]],
+        ..CLAIMED
+    };
+    let model = || {
+        scene.play(|after| {
+            let admitted = [after.admitted[0], after.admitted[4]];
+            law(admitted == [1, 1], || format!("{admitted:?} admitted of 1 each"));
+            after.one_entry_a_debtor(1);
+        });
+    };
+    model();
+    caught(Fault::NoTwinSearch, model);
+    caught(Fault::LoadThenStore, model);
 }
 
 /// Only others come, never the stalled claim's own key: they take the slot away from it.
@@ -105,28 +136,18 @@ fn a_name_left_behind_leads_nobody_astray() {
     caught(Fault::LoadThenStore, || both_admitted_and_one_refunded(scene));
 }
 
-/// The same in two buckets, where the key does come to another slot: its home has no other room.
+/// Two lines with room for key 0 on both, by different times. Its claim on the first is given up for the one on the
+/// second, and its name is on the first until the thread that sealed it there has taken it off.
 #[test]
-fn a_name_left_behind_in_the_other_bucket() {
+fn a_name_left_behind_by_a_twin() {
     let scene = Scene {
-        name: "name left on a sealed slot, two buckets",
+        name: "name left by a twin that was withdrawn",
         policy: "1/h burst 2",
         burst: 2,
-        cast: Cast::TwoBuckets([(true, 0), (true, 0), (false, 0), (true, 1)]),
-        // Key 0's past entry is the only one to spare, until key 2 is worth nothing either: then fewer live in the
-        // other bucket, and key 0 goes there.
-        before: &[
-            Take(0),
-            Wait(MINUTES_10),
-            Take(2),
-            Wait(MINUTES_40),
-            Take(3),
-            Wait(MINUTES_10),
-            Abandon(1, Seal),
-            Wait(MINUTES_10),
-        ],
-        threads: &[&[Take(0)], &[Take(0), Refund(0)]],
-        preemptions_max: [2, 1],
+        cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (false, 0), (false, 1)]),
+        before: &[Take(3), Wait(MINUTES_10), Take(1), Wait(MINUTES_40), Take(2), Take(4), Wait(MINUTES_10)],
+        threads: &[&[Take(0), Refund(0)], &[Wait(MINUTES_10), Take(0)]],
+        preemptions_max: [3, 1],
         ..CLAIMED
     };
     both_admitted_and_one_refunded(scene);

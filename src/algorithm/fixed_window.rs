@@ -3,7 +3,9 @@
 //! Windows are aligned to the clock's zero, which is the Unix epoch for real clocks. The word is the
 //! window's number above the count.
 
-use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
+use super::{
+    Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Seen, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits,
+};
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,8 +72,37 @@ impl FixedWindow {
         (number << self.count_bits | count) & PAYLOAD_MASK
     }
 
-    fn to_end_ns(self, reading: &Reading) -> u64 {
-        reading.lead_ns.saturating_add(self.window.len_ns - reading.elapsed_ns)
+    #[inline]
+    pub(crate) fn seen(self, word: u64, now_ns: u64) -> FixedWindowSeen {
+        let reading = self.read(word, now_ns);
+        let to_end_ns = reading.lead_ns.saturating_add(self.window.len_ns - reading.elapsed_ns);
+        FixedWindowSeen { limit: self.limit, count: reading.count, to_end_ns }
+    }
+}
+
+/// What has been spent in a window, and how long until its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedWindowSeen {
+    limit: u64,
+    count: u64,
+    to_end_ns: u64,
+}
+
+impl Seen for FixedWindowSeen {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn wait_ns(&self, cost: u64) -> u64 {
+        if self.count + cost <= self.limit { 0 } else { self.to_end_ns }
+    }
+
+    fn reset_ns(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.to_end_ns }
+    }
+
+    fn headroom(&self) -> Headroom {
+        Headroom::whole(self.limit.saturating_sub(self.count))
     }
 }
 
@@ -107,17 +138,7 @@ impl Step for FixedWindow {
         ahead > self.step_back && ahead <= self.number_mask() / 2
     }
 
-    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
-        let reading = self.read(word, now_ns);
-        if reading.count + cost <= self.limit { 0 } else { self.to_end_ns(&reading) }
-    }
-
-    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
-        let reading = self.read(word, now_ns);
-        if reading.count == 0 { 0 } else { self.to_end_ns(&reading) }
-    }
-
-    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
-        Headroom::whole(self.limit.saturating_sub(self.read(word, now_ns).count))
+    fn see(self, word: u64, now_ns: u64) -> impl Seen {
+        self.seen(word, now_ns)
     }
 }

@@ -3,7 +3,7 @@
 //! Time is counted in `2^-shift` ns, the shift chosen a rule, so that the interval of one token is exact
 //! to a few parts per million. The interval is rounded up: the rate is never above the configured one.
 
-use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, STEP_BACK_NS, Step};
+use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, STEP_BACK_NS, STORER_BITS, Seen, Step};
 use crate::error::Error;
 
 /// The finest unit of time: 2^-12 ns, which keeps a rule of a billion a second within 0.025 %.
@@ -181,11 +181,15 @@ impl Gcra {
         if ahead <= self.span_units { ahead } else { 0 }
     }
 
-    /// Whether four fifths of a burst or more have not come back.
+    /// What has been spent and not come back.
     #[inline]
-    pub(crate) fn is_near_limit(&self, word: u64, now_ns: u64) -> bool {
-        // No overflow: a stored moment lies at most 2^54 ahead.
-        self.debt_units(word, now_ns) * 5 >= self.full_units * 4
+    pub(crate) fn debt(self, word: u64, now_ns: u64) -> Debt {
+        self.debt_of(self.debt_units(word, now_ns))
+    }
+
+    #[inline(always)]
+    pub(crate) fn debt_of(&self, units: u64) -> Debt {
+        Debt { units, interval_units: self.interval_units, burst: self.burst, shift: self.shift }
     }
 
     /// Whether nothing that was spent is still to come back.
@@ -205,6 +209,111 @@ impl Gcra {
     #[inline]
     fn whole_ns(self, units: u64) -> u64 {
         units.div_ceil(1 << self.shift)
+    }
+}
+
+/// What has been spent from a bucket and not come back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Debt {
+    units: u64,
+    interval_units: u64,
+    burst: u64,
+    shift: u32,
+}
+
+impl Debt {
+    pub(crate) fn units(&self) -> u64 {
+        self.units
+    }
+
+    #[inline]
+    fn full_units(&self) -> u64 {
+        // No overflow: as in the bucket, of which this is the product.
+        self.interval_units * self.burst
+    }
+
+    fn whole_ns(&self, units: u64) -> u64 {
+        units.div_ceil(1 << self.shift)
+    }
+
+    /// Whether four fifths of a burst or more have not come back.
+    #[inline]
+    pub(crate) fn is_near_limit(&self) -> bool {
+        // No overflow: a stored moment lies at most 2^54 ahead.
+        self.units * 5 >= self.full_units() * 4
+    }
+}
+
+impl Seen for Debt {
+    fn limit(&self) -> u64 {
+        self.burst
+    }
+
+    #[inline]
+    fn wait_ns(&self, cost: u64) -> u64 {
+        self.whole_ns((self.units + cost * self.interval_units).saturating_sub(self.full_units()))
+    }
+
+    fn reset_ns(&self) -> u64 {
+        self.whole_ns(self.units)
+    }
+
+    #[inline]
+    fn headroom(&self) -> Headroom {
+        let parts = self.full_units().saturating_sub(self.units);
+        Headroom { parts: u128::from(parts), parts_per_cost: self.interval_units }
+    }
+}
+
+/// A bucket as it is decided upon where a word is stored: everything as far up as the algorithm's bits are, so that the
+/// storer's bits below need not be taken off and put back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct StoredGcra {
+    interval: u64,
+    /// With all of the storer's bits set, whatever a word has there.
+    full: u64,
+    believed: u64,
+    shift: u32,
+}
+
+/// What came of spending from a stored word.
+pub(crate) enum Spent {
+    /// The word that is to be put in its place, and what has not come back with it.
+    Fits { next: u64, debt_units: u64 },
+    /// What has not come back.
+    Exceeds { debt_units: u64 },
+    /// The word lies too far ahead to be believed.
+    Doubtful,
+}
+
+impl StoredGcra {
+    pub(crate) const fn new(plan: Gcra) -> Self {
+        let all = (1 << STORER_BITS) - 1;
+        Self {
+            interval: plan.interval_units << STORER_BITS,
+            full: plan.full_units << STORER_BITS | all,
+            believed: plan.believed_units << STORER_BITS | all,
+            shift: plan.shift + STORER_BITS,
+        }
+    }
+
+    /// [`Gcra::admit`], with the storer's bits left as they are. The cost is at most the burst.
+    #[inline(always)]
+    pub(crate) fn spend(&self, stored: u64, now_ns: u64, cost: u64) -> Spent {
+        let now = now_ns << self.shift;
+        // What lies behind is negative: the moment stands at the top of the word.
+        let ahead = stored.wrapping_sub(now);
+        let is_past = (ahead as i64) < 0;
+        let debt = if is_past { stored & ((1 << STORER_BITS) - 1) } else { ahead };
+        // No overflow: a debt is below 2^63, and what a burst costs below 2^62.
+        let next = debt + cost * self.interval;
+        if next <= self.full {
+            Spent::Fits { next: now.wrapping_add(next), debt_units: next >> STORER_BITS }
+        } else if debt > self.believed {
+            Spent::Doubtful
+        } else {
+            Spent::Exceeds { debt_units: debt >> STORER_BITS }
+        }
     }
 }
 
@@ -251,18 +360,54 @@ impl Step for Gcra {
         }
     }
 
-    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
-        let debt = self.debt_units(word, now_ns) + cost * self.interval_units;
-        self.whole_ns(debt.saturating_sub(self.full_units))
-    }
-
-    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
-        self.whole_ns(self.debt_units(word, now_ns))
-    }
-
     #[inline]
-    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
-        let parts = self.full_units.saturating_sub(self.debt_units(word, now_ns));
-        Headroom { parts: u128::from(parts), parts_per_cost: self.interval_units }
+    fn see(self, word: u64, now_ns: u64) -> impl Seen {
+        self.debt(word, now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two ways of spending say the same of every word, and leave the storer's bits alone.
+    #[test]
+    fn a_stored_word_is_spent_from_as_any_other() {
+        let rules = [
+            (1, 1_000_000_000, 1),
+            (100, 1_000_000_000, 20),
+            (1_000_000_000, 1_000_000_000, 7),
+            (7, 86_400_000_000_000, 3),
+        ];
+        let now_ns = 1_790_000_000_123_456_789u64;
+        for (count, period_ns, burst) in rules {
+            let plan = Gcra::new(count, period_ns, burst).expect("a valid rule");
+            let stored_plan = StoredGcra::new(plan);
+            let full = plan.full_units.cast_signed();
+            let edges = [0, 1, full / 2, full - 1, full, full + 1, plan.believed_units.cast_signed()];
+            let far = [1 << 54, (1 << 55) - 1, 1 << 55, -(1 << 54), -(1 << 55)];
+            for around in edges.into_iter().flat_map(|edge| [edge, -edge]).chain(far) {
+                for units in around - 2..=around + 2 {
+                    let word = plan.word_at(units.cast_unsigned(), now_ns);
+                    for (cost, bits) in (1..=burst).flat_map(|cost| [(cost, 0), (cost, 0xff), (cost, 0x5a)]) {
+                        let spent = stored_plan.spend(word << STORER_BITS | bits, now_ns, cost);
+                        let what =
+                            format!("{count}/{period_ns} ns burst {burst}: {units} ahead, cost {cost}");
+                        match (plan.admit(word, now_ns, cost), spent) {
+                            (Some(next), Spent::Fits { next: stored, debt_units }) => {
+                                assert_eq!(stored, next << STORER_BITS | bits, "{what}");
+                                assert_eq!(debt_units, plan.debt_units(next, now_ns), "{what}");
+                            }
+                            (None, Spent::Exceeds { debt_units }) => {
+                                assert!(!plan.is_doubtful(word, now_ns), "{what}");
+                                assert_eq!(debt_units, plan.debt_units(word, now_ns), "{what}");
+                            }
+                            (None, Spent::Doubtful) => assert!(plan.is_doubtful(word, now_ns), "{what}"),
+                            _ => panic!("{what}: the two differ"),
+                        }
+                    }
+                }
+            }
+        }
     }
 }

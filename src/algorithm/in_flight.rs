@@ -1,6 +1,6 @@
 //! So many at once: the word counts what has begun and not ended.
 
-use super::{Charge, Headroom, PAYLOAD_MASK, Step};
+use super::{Charge, Headroom, PAYLOAD_MASK, Seen, Step};
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +16,10 @@ impl InFlight {
             )));
         }
         Ok(Self { limit })
+    }
+
+    pub(crate) fn seen(self, word: u64) -> InFlightSeen {
+        InFlightSeen { limit: self.limit, count: word }
     }
 }
 
@@ -41,16 +45,34 @@ impl Step for InFlight {
         false
     }
 
+    fn see(self, word: u64, _now_ns: u64) -> impl Seen {
+        self.seen(word)
+    }
+}
+
+/// How much has begun and not ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlightSeen {
+    limit: u64,
+    count: u64,
+}
+
+impl Seen for InFlightSeen {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Nobody knows when the work will end.
-    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
-        if self.admit(word, now_ns, cost).is_some() { 0 } else { u64::MAX }
+    fn wait_ns(&self, cost: u64) -> u64 {
+        let fits = self.count.checked_add(cost).is_some_and(|count| count <= self.limit);
+        if fits { 0 } else { u64::MAX }
     }
 
-    fn reset_ns(self, word: u64, _now_ns: u64) -> u64 {
-        if word == 0 { 0 } else { u64::MAX }
+    fn reset_ns(&self) -> u64 {
+        if self.count == 0 { 0 } else { u64::MAX }
     }
 
-    fn headroom(self, word: u64, _now_ns: u64) -> Headroom {
-        Headroom::whole(self.limit.saturating_sub(word))
+    fn headroom(&self) -> Headroom {
+        Headroom::whole(self.limit.saturating_sub(self.count))
     }
 }

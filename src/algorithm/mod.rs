@@ -5,8 +5,8 @@
 //!
 //! # The word
 //!
-//! A word has 64 bits; an algorithm owns the low [`PAYLOAD_BITS`] of them. The bits above belong to
-//! whoever stores the word (see the table) and never reach a step.
+//! A stored word has 64 bits. An algorithm owns the upper [`PAYLOAD_BITS`] of them, and what a step is given are
+//! those alone. The low [`STORER_BITS`] belong to whoever stores the word (see the table).
 //!
 //! # Time
 //!
@@ -32,21 +32,23 @@ mod penalty;
 mod sliding_log;
 mod sliding_window;
 
-pub(crate) use fixed_window::FixedWindow;
-pub(crate) use gcra::Gcra;
-pub(crate) use in_flight::InFlight;
+pub(crate) use fixed_window::{FixedWindow, FixedWindowSeen};
+pub(crate) use gcra::{Debt, Gcra, Spent, StoredGcra};
+pub(crate) use in_flight::{InFlight, InFlightSeen};
 pub(crate) use penalty::{LEVELS_MAX, MOMENT_BITS, MOMENT_SHIFT, Penalty, STRIKES_MAX};
 pub(crate) use sliding_log::SlidingLog;
-pub(crate) use sliding_window::SlidingWindow;
+pub(crate) use sliding_window::{SlidingWindow, SlidingWindowSeen};
 
 use crate::error::Error;
 use crate::policy::{Algorithm, Rule};
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// How many of a word's low bits an algorithm may use.
+/// How many bits of a stored word are not the algorithm's, below those that are.
+pub(crate) const STORER_BITS: u32 = u64::BITS - PAYLOAD_BITS;
+/// How many bits an algorithm may use.
 pub(crate) const PAYLOAD_BITS: u32 = 56;
-/// The bits of a word that an algorithm may use.
+/// The bits that an algorithm may use.
 pub(crate) const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
 /// How far a clock may step back before a stored moment stops being believed: a little over a second.
 pub(crate) const STEP_BACK_NS: u64 = 1 << 30;
@@ -73,12 +75,35 @@ pub(crate) trait Step: Copy {
     fn settled(self, _word: u64, now_ns: u64) -> u64 {
         self.fresh(now_ns)
     }
+    /// What the word says at this time.
+    fn see(self, word: u64, now_ns: u64) -> impl Seen;
     /// How long until `cost` fits, if nobody else spends; 0 if it fits now.
-    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64;
+    #[inline]
+    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
+        self.see(word, now_ns).wait_ns(cost)
+    }
     /// How long until the word is worth a fresh one.
-    fn reset_ns(self, word: u64, now_ns: u64) -> u64;
+    #[inline]
+    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
+        self.see(word, now_ns).reset_ns()
+    }
     /// What is left to spend now, as a fraction.
-    fn headroom(self, word: u64, now_ns: u64) -> Headroom;
+    #[inline]
+    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
+        self.see(word, now_ns).headroom()
+    }
+}
+
+/// A word as it was seen at a moment: all that a decision may be asked about it, in few enough numbers to be carried along.
+pub(crate) trait Seen: Copy {
+    /// The largest cost that can ever fit.
+    fn limit(&self) -> u64;
+    /// How long until `cost` fits, if nobody else spends; 0 if it fits now.
+    fn wait_ns(&self, cost: u64) -> u64;
+    /// How long until nothing that was spent counts any more.
+    fn reset_ns(&self) -> u64;
+    /// What is left to spend, as a fraction.
+    fn headroom(&self) -> Headroom;
 }
 
 /// What a charge did to a word, and when.
@@ -151,6 +176,82 @@ pub(crate) struct Summary {
     pub(crate) wait_ns: u64,
     /// Until nothing that was spent counts any more.
     pub(crate) reset_ns: u64,
+}
+
+impl Seen for Summary {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn wait_ns(&self, _cost: u64) -> u64 {
+        self.wait_ns
+    }
+
+    fn reset_ns(&self) -> u64 {
+        self.reset_ns
+    }
+
+    fn headroom(&self) -> Headroom {
+        Headroom::whole(self.remaining)
+    }
+}
+
+/// What a word of some plan says at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View {
+    Bucket(Debt),
+    FixedWindow(FixedWindowSeen),
+    SlidingWindow(SlidingWindowSeen),
+    InFlight(InFlightSeen),
+    Summary(Summary),
+}
+
+/// Hands a question on to what was seen.
+macro_rules! ask {
+    ($self:ident, $seen:ident => $answer:expr) => {
+        match $self {
+            View::Bucket($seen) => $answer,
+            View::FixedWindow($seen) => $answer,
+            View::SlidingWindow($seen) => $answer,
+            View::InFlight($seen) => $answer,
+            View::Summary($seen) => $answer,
+        }
+    };
+}
+
+impl Seen for View {
+    fn limit(&self) -> u64 {
+        ask!(self, seen => seen.limit())
+    }
+
+    fn wait_ns(&self, cost: u64) -> u64 {
+        ask!(self, seen => seen.wait_ns(cost))
+    }
+
+    fn reset_ns(&self) -> u64 {
+        ask!(self, seen => seen.reset_ns())
+    }
+
+    #[inline]
+    fn headroom(&self) -> Headroom {
+        ask!(self, seen => seen.headroom())
+    }
+}
+
+impl View {
+    /// Of a rule for whose words there is no room.
+    pub(crate) fn no_room(limit: u64, wait_ns: u64) -> Self {
+        Self::Summary(Summary { limit, remaining: 0, wait_ns, reset_ns: wait_ns })
+    }
+
+    /// Whether four fifths of what the rule admits are spent.
+    #[inline]
+    pub(crate) fn is_near_limit(&self) -> bool {
+        match self {
+            Self::Bucket(debt) => debt.is_near_limit(),
+            _ => self.headroom().remaining() <= self.limit() / 5,
+        }
+    }
 }
 
 /// A rule compiled to integers.
@@ -306,6 +407,18 @@ impl Plan {
         }
     }
 
+    /// What a word says at a time: of a sliding log, a single token, which is a bucket of its own.
+    #[inline]
+    pub(crate) fn view(&self, word: u64, now_ns: u64) -> View {
+        match self {
+            Self::Gcra(plan) => View::Bucket(plan.debt(word, now_ns)),
+            Self::FixedWindow(plan) => View::FixedWindow(plan.seen(word, now_ns)),
+            Self::SlidingWindow(plan) => View::SlidingWindow(plan.seen(word, now_ns)),
+            Self::InFlight(plan) => View::InFlight(plan.seen(word)),
+            Self::SlidingLog(plan) => View::Bucket(plan.token.debt(word, now_ns)),
+        }
+    }
+
     /// How many words are kept for the state of one key: a log may grow later.
     pub(crate) fn words_kept(&self) -> usize {
         match self {
@@ -399,17 +512,9 @@ impl Step for Plan {
         dispatch!(self, plan => plan.settled(word, now_ns))
     }
 
-    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
-        dispatch!(self, plan => plan.wait_ns(word, now_ns, cost))
-    }
-
-    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
-        dispatch!(self, plan => plan.reset_ns(word, now_ns))
-    }
-
     #[inline(always)]
-    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
-        dispatch!(self, plan => plan.headroom(word, now_ns))
+    fn see(self, word: u64, now_ns: u64) -> impl Seen {
+        self.view(word, now_ns)
     }
 }
 

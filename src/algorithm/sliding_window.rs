@@ -3,7 +3,9 @@
 //! With `P` spent in the previous window, `C` in the present one, `e` elapsed of the window `W`, a cost
 //! `c` fits under the limit `L` when `P·(W−e) + (C+c)·W ≤ L·W`. The word is the window's number, `P`, `C`.
 
-use super::{Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits};
+use super::{
+    Charge, Headroom, PAYLOAD_BITS, PAYLOAD_MASK, Seen, Step, WINDOW_NUMBER_BITS_MIN, Window, count_bits,
+};
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,23 +77,91 @@ impl SlidingWindow {
     }
 
     #[inline]
-    fn previous_parts(self, reading: &Reading) -> u128 {
-        u128::from(reading.previous) * u128::from(self.window.len_ns - reading.elapsed_ns)
+    pub(crate) fn seen(self, word: u64, now_ns: u64) -> SlidingWindowSeen {
+        let Reading { previous, current, lead_ns, elapsed_ns, .. } = self.read(word, now_ns);
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a word has 40 bits for two counts up to the limit"
+        )]
+        let [limit, previous, current] = [self.limit, previous, current].map(|count| count as u32);
+        let is_ahead = lead_ns > 0;
+        let from_start_ns = if is_ahead { lead_ns } else { elapsed_ns };
+        SlidingWindowSeen { limit, previous, current, is_ahead, from_start_ns, len_ns: self.window.len_ns }
+    }
+}
+
+/// What has been spent in two windows, and where in the second one that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlidingWindowSeen {
+    limit: u32,
+    previous: u32,
+    current: u32,
+    /// The window has not begun, after a step back; and so how long until it does, instead of since.
+    is_ahead: bool,
+    from_start_ns: u64,
+    len_ns: u64,
+}
+
+impl SlidingWindowSeen {
+    fn elapsed_ns(&self) -> u64 {
+        if self.is_ahead { 0 } else { self.from_start_ns }
+    }
+
+    fn lead_ns(&self) -> u64 {
+        if self.is_ahead { self.from_start_ns } else { 0 }
     }
 
     /// The earliest moment within a window, from its start, at which `previous` weighs no more than `room`.
-    fn decayed_ns(self, previous: u64, room: u64) -> u64 {
-        if previous <= room {
+    fn decayed_ns(&self, previous: u32, room: u64) -> u64 {
+        if u64::from(previous) <= room {
             return 0;
         }
-        let len_ns = self.window.len_ns;
         #[allow(
             clippy::cast_possible_truncation,
             reason = "room < previous, so the quotient is below the window"
         )]
-        let left_ns = (u128::from(room) * u128::from(len_ns) / u128::from(previous)) as u64;
-        len_ns - left_ns
+        let left_ns = (u128::from(room) * u128::from(self.len_ns) / u128::from(previous)) as u64;
+        self.len_ns - left_ns
     }
+}
+
+impl Seen for SlidingWindowSeen {
+    fn limit(&self) -> u64 {
+        u64::from(self.limit)
+    }
+
+    fn wait_ns(&self, cost: u64) -> u64 {
+        let from_start_ns = match self.limit().checked_sub(u64::from(self.current) + cost) {
+            // Inside this window, once the previous one has faded enough.
+            Some(room) => self.decayed_ns(self.previous, room),
+            // After rotation, once what is current now has faded enough as the previous.
+            None => self.len_ns.saturating_add(self.decayed_ns(self.current, self.limit() - cost)),
+        };
+        // Where it fits now, the moment it began to fit lies before now.
+        let from_start_ns = from_start_ns.saturating_sub(self.elapsed_ns());
+        if from_start_ns == 0 { 0 } else { self.lead_ns().saturating_add(from_start_ns) }
+    }
+
+    fn reset_ns(&self) -> u64 {
+        let to_end_ns = self.lead_ns().saturating_add(self.len_ns - self.elapsed_ns());
+        match (self.previous, self.current) {
+            (0, 0) => 0,
+            (_, 0) => to_end_ns,
+            _ => to_end_ns.saturating_add(self.len_ns),
+        }
+    }
+
+    fn headroom(&self) -> Headroom {
+        let room = u128::from(self.limit.saturating_sub(self.current)) * u128::from(self.len_ns);
+        let parts = room.saturating_sub(previous_parts(self.previous.into(), self.len_ns, self.elapsed_ns()));
+        Headroom { parts, parts_per_cost: self.len_ns }
+    }
+}
+
+/// What is left of the previous window's count, times the length of a window.
+#[inline]
+fn previous_parts(previous: u64, len_ns: u64, elapsed_ns: u64) -> u128 {
+    u128::from(previous) * u128::from(len_ns - elapsed_ns)
 }
 
 impl Step for SlidingWindow {
@@ -103,8 +173,9 @@ impl Step for SlidingWindow {
     fn admit(self, word: u64, now_ns: u64, cost: u64) -> Option<u64> {
         let reading = self.read(word, now_ns);
         let current = reading.current + cost;
-        let room_parts = u128::from(self.limit.checked_sub(current)?) * u128::from(self.window.len_ns);
-        (self.previous_parts(&reading) <= room_parts)
+        let len_ns = self.window.len_ns;
+        let room_parts = u128::from(self.limit.checked_sub(current)?) * u128::from(len_ns);
+        (previous_parts(reading.previous, len_ns, reading.elapsed_ns) <= room_parts)
             .then(|| self.word(reading.number, reading.previous, current))
     }
 
@@ -134,35 +205,7 @@ impl Step for SlidingWindow {
         ahead > self.step_back && ahead <= number_mask / 2
     }
 
-    fn wait_ns(self, word: u64, now_ns: u64, cost: u64) -> u64 {
-        let reading = self.read(word, now_ns);
-        let len_ns = self.window.len_ns;
-        let from_start_ns = match self.limit.checked_sub(reading.current + cost) {
-            // Inside this window, once the previous one has faded enough.
-            Some(room) => self.decayed_ns(reading.previous, room),
-            // After rotation, once what is current now has faded enough as the previous.
-            None => len_ns.saturating_add(self.decayed_ns(reading.current, self.limit - cost)),
-        };
-        // Where it fits now, the moment it began to fit lies before now.
-        let from_start_ns = from_start_ns.saturating_sub(reading.elapsed_ns);
-        if from_start_ns == 0 { 0 } else { reading.lead_ns.saturating_add(from_start_ns) }
-    }
-
-    fn reset_ns(self, word: u64, now_ns: u64) -> u64 {
-        let reading = self.read(word, now_ns);
-        let to_end_ns = reading.lead_ns.saturating_add(self.window.len_ns - reading.elapsed_ns);
-        match (reading.previous, reading.current) {
-            (0, 0) => 0,
-            (_, 0) => to_end_ns,
-            _ => to_end_ns.saturating_add(self.window.len_ns),
-        }
-    }
-
-    fn headroom(self, word: u64, now_ns: u64) -> Headroom {
-        let reading = self.read(word, now_ns);
-        let room = self.limit.saturating_sub(reading.current);
-        let parts =
-            (u128::from(room) * u128::from(self.window.len_ns)).saturating_sub(self.previous_parts(&reading));
-        Headroom { parts, parts_per_cost: self.window.len_ns }
+    fn see(self, word: u64, now_ns: u64) -> impl Seen {
+        self.seen(word, now_ns)
     }
 }

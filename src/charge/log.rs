@@ -1,10 +1,9 @@
 //! The row of tokens that is a sliding log: looking at it, taking some of it, and laying them down again.
 
-use super::word::{Refusal, payload, spend_word};
+use super::word::{Refusal, Refused, payload, spend_word};
 use super::{Cell, Cells};
-use crate::algorithm::{Charge, Plan, SlidingLog, Step, Summary};
+use crate::algorithm::{Charge, Plan, SlidingLog, Step, Summary, View};
 use crate::compile::LAYOUT_CELLS_MAX;
-use crate::decision::{Cause, View};
 use crate::sync::{Fault, is_broken};
 
 /// Which cells of a policy's sliding logs a request has taken.
@@ -37,13 +36,13 @@ pub(super) fn look_at_log(
     cells: &impl Cells,
     now_ns: u64,
     cost: u64,
-) -> (View, u64) {
+) -> (Summary, u64) {
     let row = first..first + plan.words();
     let word = |index| payload(Plan::SlidingLog(plan), index, cells, now_ns);
     // As for a single word: if one is doubtful, a later time decides.
     let doubtful = row.clone().any(|index| plan.token.is_doubtful(word(index), now_ns));
     let at_ns = if doubtful && !is_broken(Fault::TrustsOldTime) { cells.now_ns() } else { now_ns };
-    (View::Summary(Cause::Rule, plan.look(row.map(word), at_ns, cost)), at_ns)
+    (plan.look(row.map(word), at_ns, cost), at_ns)
 }
 
 /// Takes `cost` rested tokens of a log, or none.
@@ -54,7 +53,7 @@ pub(super) fn spend_tokens(
     now_ns: u64,
     cost: u64,
     tokens: &mut Tokens,
-) -> Result<View, (View, u64)> {
+) -> Result<View, Refused> {
     let mut taken = 0;
     // One round over the row sees every token. One that another request took first counts as its success,
     // not as ours to wait for.
@@ -78,7 +77,7 @@ pub(super) fn spend_tokens(
             Err(Refusal::Word { .. }) => {}
             Err(Refusal::NoRoom { cause, wait_ns }) => {
                 hand_back_tokens(plan, first, cells, now_ns, tokens);
-                return Err((View::no_room(cause, plan.limit, wait_ns), now_ns));
+                return Err(Refused { cause, view: View::no_room(plan.limit, wait_ns), at_ns: now_ns });
             }
         }
     }
@@ -86,15 +85,12 @@ pub(super) fn spend_tokens(
         if !is_broken(Fault::NoHandBack) {
             hand_back_tokens(plan, first, cells, now_ns, tokens);
         }
-        return Err(match look_at_log(plan, first, cells, now_ns, cost) {
-            // Others have handed back meanwhile: it would fit by now, so come back at once.
-            (View::Summary(cause, view), at_ns) => {
-                (View::Summary(cause, Summary { wait_ns: view.wait_ns.max(1), ..view }), at_ns)
-            }
-            other => other,
-        });
+        let (seen, at_ns) = look_at_log(plan, first, cells, now_ns, cost);
+        // Where others have handed back meanwhile, it would fit by now: so come back at once.
+        let view = View::Summary(Summary { wait_ns: seen.wait_ns.max(1), ..seen });
+        return Err(Refused::by_rule(view, at_ns));
     }
-    Ok(look_at_log(plan, first, cells, now_ns, 0).0)
+    Ok(View::Summary(look_at_log(plan, first, cells, now_ns, 0).0))
 }
 
 /// Rests the tokens of one log that this request took at `at_ns`.

@@ -21,16 +21,16 @@ pub(crate) use ahead::{Booking, Since, book, give_back, spend_into_debt, spend_w
 pub(crate) use back::{Charged, refund, undo};
 pub(crate) use note::{note, set_note, strike, take_mark};
 
-use crate::algorithm::{Charge, Plan, Step};
+use crate::algorithm::{Charge, Plan, Seen, Spent, Step, View};
 use crate::compile::{Bucket, Compiled, CompiledRule, RULES_MAX};
-use crate::decision::{Cause, Decision, Outcome, View};
+use crate::decision::{Cause, Decision, Outcome};
 use crate::sync::{Fault, is_broken};
 use log::{Tokens, hand_back_tokens, look_at_log, spend_tokens};
 use quick::{acquire_pair, acquire_words};
 use std::cmp::Ordering;
 use word::{
-    Refusal, claim_now, decision_of, hand_back_word, payload, spend_word, spend_word_by_leave, undoubted,
-    update, without_room,
+    Refusal, Refused, claim_now, decision_of, hand_back_word, payload, spend_word, spend_word_by_leave,
+    undoubted, update, without_room,
 };
 
 /// How often a cell is tried again, where others come between, before it is looked for: whoever came between is done,
@@ -55,11 +55,11 @@ pub(crate) enum NoRoom {
 /// How far one has to look for a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// It is in the slot of its choice.
+    /// It is on its first line.
     AtOnce,
-    /// It is elsewhere in its first bucket.
+    /// It is on another line of its first bucket.
     InHome,
-    /// It is in its second.
+    /// It is in its second bucket.
     InPartner,
 }
 
@@ -69,6 +69,11 @@ pub(crate) trait Cell: Copy {
     fn load(&self, fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale>;
     /// Puts `payload` where `stored` was; false only if something else is there by now.
     fn replace(&self, stored: u64, payload: u64) -> bool;
+    /// The word as it is stored, of a cell that was found by its name, and of which nothing but that is in doubt. `None`
+    /// says only that it takes a closer look.
+    fn load_live(&self) -> Option<u64>;
+    /// Puts a word in the place of one that was loaded so, with the storer's bits as they were.
+    fn replace_live(&self, stored: u64, next: u64) -> bool;
 }
 
 /// The row of words that is one key's state, and the clock it goes by.
@@ -129,6 +134,21 @@ pub(crate) trait Cells: Copy {
     }
 }
 
+impl Bucket {
+    /// The decision on a request under this rule, of which so much is not back afterwards.
+    #[inline(always)]
+    pub(crate) fn decision(
+        &self,
+        index: usize,
+        outcome: Outcome,
+        debt_units: u64,
+        now_ns: u64,
+        cost: u64,
+    ) -> Decision {
+        Decision::new(outcome, index, self.name, View::Bucket(self.plan.debt_of(debt_units)), now_ns, cost)
+    }
+}
+
 /// Whether a request takes one of the seats of a rule that has so many at once, or only asks for one.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Seat {
@@ -163,7 +183,7 @@ pub(crate) fn acquire_at(policy: &Compiled, cells: &impl Cells, now_ns: u64, cos
     }
 }
 
-/// The common case of [`acquire`] in plain values (what came of it, the word and the time), for who has something
+/// The common case of [`acquire`] in plain values (what came of it, the debt and the time), for who has something
 /// to do before a decision is made of them: a single token bucket, found at a glance and beyond doubt, and nobody
 /// comes between. `None`, and nothing spent, where it is not that.
 #[inline(always)]
@@ -173,7 +193,7 @@ pub(crate) fn acquire_plainly(
     cost: u64,
 ) -> Option<(Outcome, u64, u64)> {
     let now_ns = cells.quick_ns()?;
-    acquire_plainly_at(policy, cells, now_ns, cost).map(|(outcome, word)| (outcome, word, now_ns))
+    acquire_plainly_at(policy, cells, now_ns, cost).map(|(outcome, debt_units)| (outcome, debt_units, now_ns))
 }
 
 /// The same at a time that was read before.
@@ -184,16 +204,38 @@ pub(crate) fn acquire_plainly_at(
     now_ns: u64,
     cost: u64,
 ) -> Option<(Outcome, u64)> {
-    let plan = &policy.bucket.plan;
-    if cost.wrapping_sub(1) >= plan.burst {
+    if cost.wrapping_sub(1) >= policy.bucket.plan.burst {
         return None;
     }
-    let cell = cells.glance(0)?;
-    let (stored, word) = cell.load(|| 0).ok()?;
-    match plan.admit(word, now_ns, cost) {
-        Some(next) if cell.replace(stored, next) => Some((Outcome::Allowed, next)),
-        None if !plan.is_doubtful(word, now_ns) => Some((Outcome::Denied, word)),
-        _ => None,
+    spend_at_once(&policy.bucket, &cells.glance(0)?, now_ns, cost).ok()
+}
+
+/// Why a bucket could not be spent from at once.
+#[derive(PartialEq)]
+enum Hindered {
+    /// Somebody came between.
+    Beaten,
+    /// The cell or its word takes a closer look.
+    InDoubt,
+}
+
+/// Spends from a cell that was found, where nothing about it is in doubt and nobody comes between: what came of it, and
+/// what has not come back by then.
+#[inline(always)]
+fn spend_at_once(
+    bucket: &Bucket,
+    cell: &impl Cell,
+    now_ns: u64,
+    cost: u64,
+) -> Result<(Outcome, u64), Hindered> {
+    let stored = cell.load_live().ok_or(Hindered::InDoubt)?;
+    match bucket.stored.spend(stored, now_ns, cost) {
+        Spent::Fits { next, debt_units } if cell.replace_live(stored, next) => {
+            Ok((Outcome::Allowed, debt_units))
+        }
+        Spent::Fits { .. } => Err(Hindered::Beaten),
+        Spent::Exceeds { debt_units } => Ok((Outcome::Denied, debt_units)),
+        Spent::Doubtful => Err(Hindered::InDoubt),
     }
 }
 
@@ -206,35 +248,23 @@ fn acquire_found<C: Cells>(
     now_ns: u64,
     cost: u64,
 ) -> Decision {
-    let Bucket { plan, name, .. } = &policy.bucket;
-    let decision = |outcome, word| Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost);
-    if let Ok((stored, word)) = cell.load(|| 0) {
-        match plan.admit(word, now_ns, cost) {
-            Some(next) if cell.replace(stored, next) => return decision(Outcome::Allowed, next),
-            None if !plan.is_doubtful(word, now_ns) => return decision(Outcome::Denied, word),
-            _ => {}
-        }
+    match spend_at_once(&policy.bucket, cell, now_ns, cost) {
+        Ok((outcome, debt_units)) => policy.bucket.decision(0, outcome, debt_units, now_ns, cost),
+        Err(_) => acquire_again(policy, &{ *cells }, now_ns, cost),
     }
-    acquire_again(policy, &{ *cells }, now_ns, cost)
 }
 
 /// Spends from the only cell of such a policy, where it was found and did not do: mostly because somebody came between.
 #[cold]
 #[inline(never)]
 fn acquire_again(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
-    let Bucket { plan, name, .. } = &policy.bucket;
-    let decision = |outcome, word| Decision::new(outcome, 0, *name, View::Gcra(*plan, word), now_ns, cost);
     for _ in 0..TRIES {
-        let Some(Ok((cell, (stored, word)))) =
-            cells.glance(0).map(|cell| cell.load(|| 0).map(|loaded| (cell, loaded)))
-        else {
-            break;
-        };
-        match plan.admit(word, now_ns, cost) {
-            Some(next) if cell.replace(stored, next) => return decision(Outcome::Allowed, next),
-            Some(_) => {}
-            None if !plan.is_doubtful(word, now_ns) => return decision(Outcome::Denied, word),
-            None => break,
+        match cells.glance(0).map(|cell| spend_at_once(&policy.bucket, &cell, now_ns, cost)) {
+            Some(Ok((outcome, debt_units))) => {
+                return policy.bucket.decision(0, outcome, debt_units, now_ns, cost);
+            }
+            Some(Err(Hindered::Beaten)) => {}
+            Some(Err(Hindered::InDoubt)) | None => break,
         }
     }
     acquire_bucket(policy, cells, cells.find(0), true, now_ns, cost)
@@ -258,14 +288,8 @@ fn acquire_anew(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -
             if let Ok((stored, word)) = cell.load(|| cells.beginning(Plan::Gcra(plan), 0, now_ns)) {
                 if let Some(next) = plan.admit(word, now_ns, cost) {
                     if cell.replace(stored, next) {
-                        return Decision::new(
-                            Outcome::Allowed,
-                            0,
-                            name,
-                            View::Gcra(plan, next),
-                            now_ns,
-                            cost,
-                        );
+                        let view = View::Bucket(plan.debt(next, now_ns));
+                        return Decision::new(Outcome::Allowed, 0, name, view, now_ns, cost);
                     }
                 }
             }
@@ -383,7 +407,7 @@ pub(crate) fn acquire_keeping(
                 let decision = Decision::new(Outcome::Allowed, index, rule.name, view, charge.at_ns, cost);
                 tightest = Some(tighter(tightest, decision));
             }
-            Err((view, at_ns)) => {
+            Err(Refused { cause, view, at_ns }) => {
                 if !is_broken(Fault::NoHandBack) {
                     for (charged, charge) in rules[..index].iter().zip(charges) {
                         let is_charged = !charged.shadow
@@ -395,7 +419,7 @@ pub(crate) fn acquire_keeping(
                     }
                 }
                 let refusal = Decision::new(Outcome::Denied, index, rule.name, view, at_ns, cost);
-                return (refusal, None, Charged::default());
+                return (refusal.because(cause), None, Charged::default());
             }
         }
     }
@@ -458,8 +482,8 @@ fn foreseen(rules: &[CompiledRule], cells: &impl Cells, now_ns: u64, cost: u64) 
             NoRoom::Closed => (Cause::Closed, u64::MAX),
             NoRoom::Allow => return None,
         };
-        let view = View::no_room(cause, rule.plan.limit(), wait_ns);
-        Some(Decision::new(Outcome::Denied, index, rule.name, view, now_ns, cost))
+        let view = View::no_room(rule.plan.limit(), wait_ns);
+        Some(Decision::new(Outcome::Denied, index, rule.name, view, now_ns, cost).because(cause))
     })
 }
 
@@ -482,7 +506,7 @@ fn peek_rule(index: usize, rule: &CompiledRule, cells: &impl Cells, now_ns: u64,
     let (view, at_ns) = look(rule, cells, now_ns, share.min(limit));
     let outcome = if share > limit {
         Outcome::NeverFits
-    } else if cost == 0 || view.wait_ns(at_ns, share) == 0 {
+    } else if cost == 0 || view.wait_ns(share) == 0 {
         Outcome::Allowed
     } else {
         Outcome::Denied
@@ -504,12 +528,13 @@ pub(crate) fn tighter(first: Option<Decision>, second: Decision) -> Decision {
 /// What one rule's state is, and at which time that was found.
 fn look(rule: &CompiledRule, cells: &impl Cells, now_ns: u64, cost: u64) -> (View, u64) {
     if let Plan::SlidingLog(plan) = rule.plan {
-        return look_at_log(plan, rule.first_cell, cells, now_ns, cost);
+        let (seen, at_ns) = look_at_log(plan, rule.first_cell, cells, now_ns, cost);
+        return (View::Summary(seen), at_ns);
     }
     let word = payload(rule.plan, rule.first_cell, cells, now_ns);
     let plan = cells.seasoned(rule.plan, rule.first_cell, now_ns);
     let (at_ns, word) = undoubted(plan, word, now_ns, cells);
-    (View::of_word(&plan, word), at_ns)
+    (plan.view(word, at_ns), at_ns)
 }
 
 /// Spends under one rule; either way says what its state then was, and leaves a record of what it did.
@@ -520,7 +545,7 @@ fn spend(
     cost: u64,
     charge: &mut Charge,
     tokens: &mut Tokens,
-) -> Result<View, (View, u64)> {
+) -> Result<View, Refused> {
     let index = rule.first_cell;
     if let Plan::SlidingLog(plan) = rule.plan {
         charge.at_ns = now_ns;
@@ -529,15 +554,15 @@ fn spend(
     let spent = spend_word(rule.plan, index, cells, cells.find(index), now_ns, |plan, word, at_ns| {
         plan.admit(word, at_ns, cost)
     });
-    let view = |word| View::of_word(&cells.seasoned(rule.plan, index, now_ns), word);
+    let view = |word, at_ns| cells.seasoned(rule.plan, index, now_ns).view(word, at_ns);
     match spent {
         Ok(made) => {
             *charge = made;
-            Ok(view(made.word))
+            Ok(view(made.word, made.at_ns))
         }
-        Err(Refusal::Word { word, at_ns }) => Err((view(word), at_ns)),
+        Err(Refusal::Word { word, at_ns }) => Err(Refused::by_rule(view(word, at_ns), at_ns)),
         Err(Refusal::NoRoom { cause, wait_ns }) => {
-            Err((View::no_room(cause, rule.plan.limit(), wait_ns), now_ns))
+            Err(Refused { cause, view: View::no_room(rule.plan.limit(), wait_ns), at_ns: now_ns })
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use super::word::hand_back_word;
 use super::{Cell, Cells, hand_back};
-use crate::algorithm::{Charge, Headroom, Plan, Step};
+use crate::algorithm::{Charge, Headroom, Plan, STORER_BITS, Seen, Spent, Step};
 use crate::charge::log::Tokens;
 use crate::compile::{Bucket, CompiledRule};
-use crate::decision::{Decision, Outcome, View};
+use crate::decision::{Decision, Outcome};
 use crate::sync::{Fault, is_broken};
 use std::cmp::Ordering;
 
@@ -20,40 +20,41 @@ pub(super) fn acquire_pair<C: Cells>(
     cost: u64,
 ) -> Option<Decision> {
     let [first, second] = pair;
-    let first_cell = cells.glance(first.cell).or_else(|| cells.find(first.cell))?;
-    let second_cell = cells.glance(second.cell).or_else(|| cells.find(second.cell))?;
-    let (first_stored, first_word) = first_cell.load(|| 0).ok()?;
-    let (second_stored, second_word) = second_cell.load(|| 0).ok()?;
-    let admitted = (first.plan.admit(first_word, now_ns, cost), second.plan.admit(second_word, now_ns, cost));
-    let (outcome, first_word, second_word, second_binds) = match admitted {
-        (Some(first_next), Some(mut second_next)) => {
-            if !first_cell.replace(first_stored, first_next) {
+    let first_cell = cells.glance(0).or_else(|| cells.find(0))?;
+    let second_cell = cells.glance(1).or_else(|| cells.find(1))?;
+    let (first_stored, second_stored) = (first_cell.load_live()?, second_cell.load_live()?);
+    let spent =
+        (first.stored.spend(first_stored, now_ns, cost), second.stored.spend(second_stored, now_ns, cost));
+    let (outcome, first_units, second_units, second_binds) = match spent {
+        (
+            Spent::Fits { next, debt_units },
+            Spent::Fits { next: second_next, debt_units: mut second_units },
+        ) => {
+            if !first_cell.replace_live(first_stored, next) {
                 return None;
             }
-            if !second_cell.replace(second_stored, second_next) {
-                second_next = charge_second_again(pair, &{ *cells }, second_cell, first_next, now_ns, cost)?;
+            if !second_cell.replace_live(second_stored, second_next) {
+                let first_word = next >> STORER_BITS;
+                second_units = charge_second_again(pair, &{ *cells }, second_cell, first_word, now_ns, cost)?;
             }
-            let headroom = first.plan.headroom(first_next, now_ns);
-            let second_binds = second.plan.headroom(second_next, now_ns).compare(headroom) == Ordering::Less;
-            (Outcome::Allowed, first_next, second_next, second_binds)
+            let headroom = first.plan.debt_of(debt_units).headroom();
+            let second_headroom = second.plan.debt_of(second_units).headroom();
+            let second_binds = second_headroom.compare(headroom) == Ordering::Less;
+            (Outcome::Allowed, debt_units, second_units, second_binds)
         }
-        _ if first.plan.is_doubtful(first_word, now_ns) || second.plan.is_doubtful(second_word, now_ns) => {
-            return None;
+        (Spent::Doubtful, _) | (_, Spent::Doubtful) => return None,
+        (Spent::Exceeds { debt_units }, Spent::Exceeds { debt_units: second_units }) => {
+            let wait_ns = first.plan.debt_of(debt_units).wait_ns(cost);
+            let second_binds = second.plan.debt_of(second_units).wait_ns(cost) > wait_ns;
+            (Outcome::Denied, debt_units, second_units, second_binds)
         }
-        (first_next, second_next) => {
-            let second_binds = match (first_next, second_next) {
-                (None, None) => {
-                    second.plan.wait_ns(second_word, now_ns, cost)
-                        > first.plan.wait_ns(first_word, now_ns, cost)
-                }
-                (first_next, _) => first_next.is_some(),
-            };
-            (Outcome::Denied, first_word, second_word, second_binds)
-        }
+        (Spent::Exceeds { debt_units }, Spent::Fits { .. }) => (Outcome::Denied, debt_units, 0, false),
+        (Spent::Fits { .. }, Spent::Exceeds { debt_units }) => (Outcome::Denied, 0, debt_units, true),
     };
-    let (Bucket { plan, name, .. }, word) =
-        if second_binds { (second, second_word) } else { (first, first_word) };
-    Some(Decision::new(outcome, usize::from(second_binds), *name, View::Gcra(*plan, word), now_ns, cost))
+    Some(match second_binds {
+        true => second.decision(1, outcome, second_units, now_ns, cost),
+        false => first.decision(0, outcome, first_units, now_ns, cost),
+    })
 }
 
 /// A few rules of one word each, of which every word is there and undoubted, and nobody comes between: the
@@ -109,7 +110,8 @@ pub(super) fn acquire_words<const RULES: usize, C: Cells>(
     Some(decision_of_word(rules[tightest], tightest, Outcome::Allowed, words[tightest], now_ns, cost))
 }
 
-/// Charges the second of two cells, to which somebody else came first; or hands back what the first one took.
+/// Charges the second of two cells, to which somebody else came first, and says what has not come back by then; or hands
+/// back what the first one took.
 #[cold]
 #[inline(never)]
 fn charge_second_again<C: Cells>(
@@ -127,7 +129,7 @@ fn charge_second_again<C: Cells>(
         let plan = Plan::Gcra(first.plan);
         hand_back_word(plan, first.cell, cells, cost, charge.alone(plan, cost));
     }
-    next
+    next.map(|word| second.plan.debt(word, now_ns).units())
 }
 
 /// Charges a cell to which somebody else came first, for as long as it still fits: handing back what the earlier rules
@@ -167,5 +169,5 @@ fn decision_of_word(
     now_ns: u64,
     cost: u64,
 ) -> Decision {
-    Decision::new(outcome, index, rule.name, View::of_word(&rule.plan, word), now_ns, cost)
+    Decision::new(outcome, index, rule.name, rule.plan.view(word, now_ns), now_ns, cost)
 }

@@ -1,9 +1,22 @@
 //! One cell: spending from it by a step, and changing it, whatever it takes.
 
 use super::{Cell, Cells, NoRoom, Stale};
-use crate::algorithm::{Charge, Plan, Step};
-use crate::decision::{Cause, Decision, Outcome, View};
+use crate::algorithm::{Charge, Plan, Step, View};
+use crate::decision::{Cause, Decision, Outcome};
 use crate::sync::{Fault, is_broken};
+
+/// Why a rule refuses, and what its state was.
+pub(super) struct Refused {
+    pub(super) cause: Cause,
+    pub(super) view: View,
+    pub(super) at_ns: u64,
+}
+
+impl Refused {
+    pub(super) fn by_rule(view: View, at_ns: u64) -> Self {
+        Self { cause: Cause::Rule, view, at_ns }
+    }
+}
 
 /// Why nothing was spent.
 pub(super) enum Refusal {
@@ -21,14 +34,14 @@ pub(super) fn decision_of(
     now_ns: u64,
     cost: u64,
 ) -> Decision {
-    let (outcome, view, at_ns) = match *spent {
-        Ok(charge) => (Outcome::Allowed, View::of_word(plan, charge.word), charge.at_ns),
-        Err(Refusal::Word { word, at_ns }) => (Outcome::Denied, View::of_word(plan, word), at_ns),
+    let new = |outcome, view, at_ns| Decision::new(outcome, 0, name, view, at_ns, cost);
+    match *spent {
+        Ok(Charge { word, at_ns, .. }) => new(Outcome::Allowed, plan.view(word, at_ns), at_ns),
+        Err(Refusal::Word { word, at_ns }) => new(Outcome::Denied, plan.view(word, at_ns), at_ns),
         Err(Refusal::NoRoom { cause, wait_ns }) => {
-            (Outcome::Denied, View::no_room(cause, plan.limit(), wait_ns), now_ns)
+            new(Outcome::Denied, View::no_room(plan.limit(), wait_ns), now_ns).because(cause)
         }
-    };
-    Decision::new(outcome, 0, name, view, at_ns, cost)
+    }
 }
 
 /// The payload of a cell; a cell that is not there, or no longer the key's, is worth one that begins.

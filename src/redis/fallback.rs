@@ -1,9 +1,9 @@
 //! Decisions without the server: each rule says what is to become of it then.
 
 use super::error::RedisError;
-use crate::algorithm::Summary;
+use crate::algorithm::{Summary, View};
 use crate::compile::Compiled;
-use crate::decision::{Cause, Decision, Outcome, View};
+use crate::decision::{Cause, Decision, Outcome};
 use crate::limiter::Limiter;
 use crate::policy::{Algorithm, Policy, Rule};
 use std::time::Duration;
@@ -131,7 +131,7 @@ impl Fallback {
         let remaining = if allowed { limit } else { 0 };
         let wait_ns = if allowed { 0 } else { u64::MAX };
         let summary = Summary { limit, remaining, wait_ns, reset_ns: 0 };
-        Decision::new(outcome, rule, name, View::Summary(Cause::Unavailable, summary), 0, cost)
+        Decision::new(outcome, rule, name, View::Summary(summary), 0, cost).because(Cause::Unavailable)
     }
 }
 

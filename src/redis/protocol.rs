@@ -5,9 +5,9 @@
 
 use super::error::RedisError;
 use super::scripts::Call;
-use crate::algorithm::{Gcra, PAYLOAD_BITS, Plan, STEP_BACK_NS, Summary};
+use crate::algorithm::{Gcra, PAYLOAD_BITS, Plan, STEP_BACK_NS, Seen, Summary, View};
 use crate::charge::tighter;
-use crate::decision::{Cause, Decision, Outcome, View};
+use crate::decision::{Decision, Outcome};
 use crate::guard::whole_ns;
 use crate::policy::{Algorithm, Policy};
 use sha2::{Digest, Sha256};
@@ -174,7 +174,7 @@ impl Protocol {
                 let view = rule.view(state, now_ns);
                 let outcome = if cost > rule.plan.limit() {
                     Outcome::NeverFits
-                } else if cost == 0 || (fits && spends && !rule.shadow) || view.wait_ns(now_ns, cost) == 0 {
+                } else if cost == 0 || (fits && spends && !rule.shadow) || view.wait_ns(cost) == 0 {
                     Outcome::Allowed
                 } else {
                     Outcome::Denied
@@ -217,7 +217,7 @@ impl Protocol {
         let outcome = if fits == 1 { Outcome::Allowed } else { Outcome::Denied };
         let wait_ns = if fits == 1 { 0 } else { left_ns };
         let summary = Summary { limit: 1, remaining: 0, wait_ns, reset_ns: left_ns };
-        Ok(Decision::new(outcome, 0, None, View::Summary(Cause::Rule, summary), nanos(now_us), 1))
+        Ok(Decision::new(outcome, 0, None, View::Summary(summary), nanos(now_us), 1))
     }
 }
 
@@ -229,13 +229,15 @@ impl WireRule {
         // A count from a larger limit of the past may be more than the word has bits for.
         let most = |bits: u32| (1 << bits) - 1;
         match self.plan {
-            Plan::Gcra(plan) => View::Gcra(plan, plan.word_at(first, now_ns)),
+            Plan::Gcra(plan) => View::Bucket(plan.debt(plan.word_at(first, now_ns), now_ns)),
             Plan::FixedWindow(plan) => {
-                View::FixedWindow(plan, plan.word(first, second.min(most(plan.count_bits))))
+                let word = plan.word(first, second.min(most(plan.count_bits)));
+                View::FixedWindow(plan.seen(word, now_ns))
             }
             Plan::SlidingWindow(plan) => {
                 let most = most(plan.count_bits);
-                View::SlidingWindow(plan, plan.word(first, second.min(most), third.min(most)))
+                let word = plan.word(first, second.min(most), third.min(most));
+                View::SlidingWindow(plan.seen(word, now_ns))
             }
             Plan::SlidingLog(_) | Plan::InFlight(_) => {
                 let summary = Summary {
@@ -244,7 +246,7 @@ impl WireRule {
                     wait_ns: second.saturating_mul(1_000),
                     reset_ns: third.saturating_mul(1_000),
                 };
-                View::Summary(Cause::Rule, summary)
+                View::Summary(summary)
             }
         }
     }

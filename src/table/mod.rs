@@ -2,7 +2,7 @@
 //!
 //! The table stores words under names and knows nothing of algorithms but one thing, which its user tells
 //! it ([`Worth`]): how long until a word is worth a fresh one. Hazards H1 to H6 and the protocol that
-//! answers them are told in `docs/architecture.md`; the states of a slot stand on [`Bucket`](slot::Bucket).
+//! answers them are told in `docs/architecture.md`; the states of a slot stand on [`Line`](slot::Line).
 
 mod claim;
 mod memory;
@@ -15,32 +15,34 @@ mod word;
 #[cfg(any(test, tollgate_loom))]
 #[allow(unreachable_pub, reason = "models name it")]
 pub use claim::TakeoverStep;
-pub(crate) use slot::{Bucket, SlotRef};
+pub(crate) use slot::{Line, SlotRef};
 pub(crate) use walk::Entry;
-pub(crate) use word::TAG_MASK;
 
 use crate::charge::{Cell, Reach};
 use crate::compile::CELLS_MAX;
 use crate::error::Error;
 use crate::sync::unmodelled::AtomicU64 as PlainU64;
 use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
-use claim::Mine;
 use crossbeam_utils::CachePadded;
-use memory::Buckets;
-use slot::{LINE_WAYS, WAYS, find_on};
-use word::{Name, State};
+use memory::Lines;
+use slot::{LINE_BYTES, LINE_WAYS, LINES};
+use word::{Beyond, Name, Owner, State};
 
 /// How full a table is when it holds all that it was made for, in percent, for keys of one cell, two, three and
-/// more. Simulated with buckets of eight and the emptier of two taken first, every key of one cell found room
-/// up to 67 (see `benches/results/layouts.md`); several cells of a key want room in the same two buckets.
+/// more. Simulated (see `benches/results/layouts.md`), every key of one cell found room up to 72, filling the table
+/// and with keys that come and go; at 67 nine in ten are on the line where they are looked for first. Several cells
+/// of a key want room on the same lines.
 const LOAD_PERCENT: [usize; 4] = [67, 45, 27, 16];
-/// The same for small tables, in which luck weighs more.
-const LOAD_PERCENT_SMALL: [usize; 4] = [30, 22, 15, 10];
-const SMALL_ENTRIES: usize = 16_384;
-/// The most buckets: positions are 32 bits of hash.
-const BUCKETS_MAX: usize = 1 << 31;
+/// The same for small tables, in which luck weighs more, and of which the memory does not.
+const LOAD_PERCENT_SMALL: [usize; 4] = [20, 18, 14, 10];
+/// Up to where a table is a small one: 1 MiB. Models have no time for empty lines.
+const SMALL_LINES: usize = if cfg!(tollgate_loom) { 0 } else { (1 << 20) / LINE_BYTES };
+/// The smallest table is less than a bucket.
+const SMALLEST_LINES: usize = if LINES < 2 { LINES } else { 2 };
+/// The most lines: positions are 32 bits of hash.
+const LINES_MAX: u64 = 1 << 32;
 /// As much of a table as is soon found in some cache or other: 2 MiB.
-const CACHED_BUCKETS: usize = 1 << 14;
+const CACHED_LINES: usize = (2 << 20) / LINE_BYTES;
 /// Tables up to this size are brought into memory at build unless told otherwise: 256 MiB.
 const PREFAULT_BYTES: usize = 256 << 20;
 /// Into how many shards a table is cut, at most.
@@ -60,10 +62,6 @@ pub(crate) trait Worth {
     }
     /// How long until it is; 0 if it is now.
     fn reset_ns(&self, cell: usize, payload: u64, now_ns: u64) -> u64;
-    /// What the tags of one key's cells have in common.
-    fn key(&self, tag: u64, _cell: usize) -> u64 {
-        tag
-    }
     /// What is forgotten with a word, in cost.
     fn spent(&self, cell: usize, payload: u64, now_ns: u64) -> u64;
     /// Notes that a key finds no room, and what is done about it.
@@ -101,11 +99,11 @@ pub enum WhenFull {
     Allow,
 }
 
-/// Where a cell lives: its name, and the first of its two buckets.
+/// Where a cell lives: its name, and the line where it is looked for first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     name: Name,
-    home: usize,
+    line: usize,
 }
 
 impl Place {
@@ -144,16 +142,24 @@ pub(crate) struct Totals {
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    buckets: Buckets,
+    lines: Lines,
     shards: Box<[CachePadded<Counters>]>,
     when_full: WhenFull,
     /// 1 once nobody may charge any more.
     closed: AtomicU64,
 }
 
-/// Which slot of a table.
+/// Which slot of a table, and the name that a key bears there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotNumber(usize);
+pub(crate) struct Spot {
+    slot: usize,
+    name: Name,
+}
+
+/// The first of some slots that is live.
+fn live<'a>(mut slots: impl Iterator<Item = SlotRef<'a>>) -> Option<SlotRef<'a>> {
+    slots.find(|slot| slot.state().is_live_under(slot.owner()))
+}
 
 impl Table {
     /// A table with room for `keys` live keys of so many cells each.
@@ -163,42 +169,44 @@ impl Table {
         when_full: WhenFull,
         prefault: Option<bool>,
     ) -> Result<Self, Error> {
-        Self::buckets_for(keys, cells)
-            .and_then(|count| Self::of_buckets(count, when_full, prefault))
-            .ok_or_else(|| {
+        Self::lines_for(keys, cells).and_then(|count| Self::of_lines(count, when_full, prefault)).ok_or_else(
+            || {
                 Error::new(format!(
                     "there is no memory for a table of {keys} keys: ask for a smaller max_keys"
                 ))
-            })
+            },
+        )
     }
 
-    /// How many buckets such a table has; `None` if that is more than there are numbers.
-    pub(crate) fn buckets_for(keys: usize, cells: usize) -> Option<usize> {
+    /// How many lines such a table has; `None` if that is more than there are numbers.
+    pub(crate) fn lines_for(keys: usize, cells: usize) -> Option<usize> {
         let entries = keys.checked_mul(cells)?;
-        let load_percent = if entries < SMALL_ENTRIES { LOAD_PERCENT_SMALL } else { LOAD_PERCENT };
-        let load_percent = load_percent[cells.clamp(1, load_percent.len()) - 1];
-        let slots = entries.checked_mul(100)?.div_ceil(load_percent);
-        Some(match entries {
-            // Everything has room in one bucket.
-            0..=WAYS => 1,
-            // Even, so that no key has the same bucket twice.
-            _ => slots.div_ceil(WAYS).next_multiple_of(2),
-        })
+        if entries <= SMALLEST_LINES * LINE_WAYS {
+            return Some(SMALLEST_LINES);
+        }
+        let lines_at = |load_percent: [usize; 4]| {
+            let load_percent = load_percent[cells.clamp(1, load_percent.len()) - 1];
+            Some(entries.checked_mul(100)?.div_ceil(load_percent * LINE_WAYS))
+        };
+        let lines = lines_at(LOAD_PERCENT)?.max(lines_at(LOAD_PERCENT_SMALL)?.min(SMALL_LINES));
+        // An even number of buckets, so that no key has the same one twice.
+        Some(lines.next_multiple_of(2 * LINES))
     }
 
-    /// A table of so many buckets: 1, or an even number. `None` if there is no memory for it.
-    pub(crate) fn of_buckets(count: usize, when_full: WhenFull, prefault: Option<bool>) -> Option<Self> {
-        if count > BUCKETS_MAX {
+    /// A table of so many lines: as many as the smallest has, or an even number of buckets. `None` if there is no
+    /// memory for it.
+    pub(crate) fn of_lines(count: usize, when_full: WhenFull, prefault: Option<bool>) -> Option<Self> {
+        if count as u64 > LINES_MAX {
             return None;
         }
-        let buckets = Buckets::new(count)?;
-        if prefault.unwrap_or(size_of_val(&*buckets) <= PREFAULT_BYTES) {
-            buckets.bring_in();
+        let lines = Lines::new(count)?;
+        if prefault.unwrap_or(size_of_val(&*lines) <= PREFAULT_BYTES) {
+            lines.bring_in();
         } else {
-            buckets.leave_out();
+            lines.leave_out();
         }
         let zero = || AtomicU64::new(0);
-        let shards = (0..count.next_power_of_two().min(SHARDS_MAX))
+        let shards = (0..count.div_ceil(LINES).next_power_of_two().min(SHARDS_MAX))
             .map(|_| {
                 CachePadded::new(Counters {
                     evicted: zero(),
@@ -212,132 +220,185 @@ impl Table {
                 })
             })
             .collect();
-        Some(Self { buckets, shards, when_full, closed: zero() })
+        Some(Self { lines, shards, when_full, closed: zero() })
     }
 
-    /// Where a cell of the key with this hash lives. The high bits choose the bucket and the low bits are
-    /// the tag.
+    /// Where a cell of the key with this hash lives. The high bits choose the line and the low bits are the tag.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
+    #[allow(clippy::cast_possible_truncation, reason = "below the number of lines")]
     pub(crate) fn place(&self, hash: u64, cell: usize) -> Place {
-        let home = ((hash >> 32) * self.buckets.len() as u64) >> 32;
-        Place { name: Name::new(hash, cell), home: home as usize }
+        let line = ((hash >> 32) * self.lines.len() as u64) >> 32;
+        Place { name: Name::new(hash, cell), line: line as usize }
     }
 
-    /// A key's other bucket: the two are each other's, so that either can be found from an entry.
+    /// The line where a key is looked for first, and nearly always found.
+    #[inline(always)]
+    pub(crate) fn first_line(&self, place: Place) -> &Line {
+        &self.lines[place.line]
+    }
+
+    /// The lines where a key is that found no room on its first: the one beside it, and the same two of its second
+    /// bucket. Each with the name that the key bears there.
+    fn near_lines(&self, place: Place) -> impl Iterator<Item = (&Line, Name)> {
+        self.lines_at(place, [(false, 1), (true, 0), (true, 1)])
+    }
+
+    /// All other lines of its two buckets, where hardly anybody ever is.
+    fn far_lines(&self, place: Place) -> impl Iterator<Item = (&Line, Name)> {
+        (2..LINES).flat_map(move |step| self.lines_at(place, [(false, step), (true, step)]))
+    }
+
+    /// The lines beyond a key's first where anybody is, who is counted on the slot of its choice.
+    fn counted_lines(&self, place: Place, counted: Owner) -> impl Iterator<Item = (&Line, Name)> {
+        let near = counted.has(Beyond::Near).then(|| self.near_lines(place));
+        let far = counted.has(Beyond::Far).then(|| self.far_lines(place));
+        near.into_iter().flatten().chain(far.into_iter().flatten())
+    }
+
+    /// Of the lines that are so many steps away from where either bucket is looked at first, those that there are.
+    fn lines_at<const N: usize>(
+        &self,
+        place: Place,
+        steps: [(bool, usize); N],
+    ) -> impl Iterator<Item = (&Line, Name)> {
+        let away = self.partner(place.name, place.line);
+        let is_there = |&(is_away, step): &(bool, usize)| {
+            if self.is_smallest() { !is_away && step < self.lines.len() } else { step < LINES }
+        };
+        steps.into_iter().filter(is_there).map(move |(is_away, step)| {
+            let first = if is_away { away } else { place.line };
+            (&self.lines[first ^ step], place.name.elsewhere(is_away, step))
+        })
+    }
+
+    /// Whether there is less than a bucket.
+    fn is_smallest(&self) -> bool {
+        self.lines.len() < 2 * LINES
+    }
+
+    /// All lines where a key may be, in the order in which it is looked for.
+    fn lines(&self, place: Place) -> impl Iterator<Item = (&Line, Name)> {
+        let first = (self.first_line(place), place.name);
+        std::iter::once(first).chain(self.near_lines(place)).chain(self.far_lines(place))
+    }
+
+    /// Where a key's other bucket is looked at first: at the same line of it. The two are each other's, so that either
+    /// can be found from an entry.
     #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
-    fn partner(&self, name: Name, bucket: usize) -> usize {
-        let count = self.buckets.len();
-        if count == 1 {
-            return bucket;
+    fn partner(&self, name: Name, line: usize) -> usize {
+        if self.is_smallest() {
+            return line;
         }
+        let (bucket, count) = (line / LINES, self.lines.len() / LINES);
         // The two add up to an odd number, modulo an even count: never the same bucket twice.
         let spread = name.tag().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let sum = ((spread * (count as u64 / 2)) >> 32) as usize * 2 + 1;
-        if sum >= bucket { sum - bucket } else { sum + count - bucket }
+        let partner = if sum >= bucket { sum - bucket } else { sum + count - bucket };
+        partner * LINES + line % LINES
     }
 
-    /// The first of a key's two buckets.
+    /// The place of the key whose name stands on this line.
+    fn place_of(&self, name: Name, line: usize) -> Place {
+        let first = line ^ name.step();
+        let first = if name.is_away() { self.partner(name, first) } else { first };
+        Place { name: name.at_first(), line: first }
+    }
+
+    /// The same by the slot that it stands in.
+    fn place_in(&self, slot: SlotRef<'_>, name: Name) -> Place {
+        self.place_of(name, slot.number_in(&self.lines) / LINE_WAYS)
+    }
+
+    /// Brings the line where a key is looked for first towards the core, in a table that no cache holds. In a smaller
+    /// one it is near enough; and a line that other cores write would only be taken from them twice.
     #[inline(always)]
-    pub(crate) fn home(&self, place: Place) -> &Bucket {
-        &self.buckets[place.home]
-    }
-
-    /// The other one; the same where there is only one.
-    fn partner_of(&self, place: Place) -> &Bucket {
-        &self.buckets[self.partner(place.name, place.home)]
-    }
-
-    /// Brings both of a key's buckets towards the core, in a table that no cache holds. In a smaller one they are
-    /// near enough; and a line that other cores write would only be taken from them twice.
-    ///
-    /// Both lines of each, though a key is nearly always on one of two: with those alone, admitting over a million keys
-    /// took a tenth longer.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, place: Place) {
-        if self.buckets.len() > CACHED_BUCKETS {
-            for number in [place.home, self.partner(place.name, place.home)] {
-                Bucket::prefetch(self.buckets.as_ptr().wrapping_add(number));
-            }
+    pub(crate) fn prefetch(&self, line: &Line) {
+        if self.is_large() {
+            line.prefetch();
         }
     }
 
-    /// The slot of the name's choice, if it bears the name.
+    /// The same for the lines where it is looked for next: all at once, so that one does not wait for the other.
+    fn prefetch_near(&self, place: Place) {
+        if self.is_large() {
+            self.near_lines(place).for_each(|(line, _)| line.prefetch());
+        }
+    }
+
     #[inline(always)]
-    pub(crate) fn glance(&self, place: Place) -> Option<SlotRef<'_>> {
-        self.buckets[place.home].glance(place.name)
+    fn is_large(&self) -> bool {
+        self.lines.len() > CACHED_LINES
     }
 
-    /// The slot of the name's choice.
-    pub(crate) fn preferred(&self, place: Place) -> SlotNumber {
-        SlotNumber(place.home * WAYS + place.name.preferred_way())
+    /// Where a key would rather be than anywhere else.
+    pub(crate) fn preferred(&self, place: Place) -> Spot {
+        Spot { slot: place.line * LINE_WAYS + place.name.way(), name: place.name }
     }
 
-    /// The number of a slot that the place's name was found in.
-    pub(crate) fn number_of(&self, place: Place, slot: SlotRef<'_>) -> SlotNumber {
-        let buckets = [place.home, self.partner(place.name, place.home)];
-        let mut numbers = buckets.into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
-        numbers
-            .find(|&(bucket, way)| self.buckets[bucket].slot(way).is_same_place(slot))
-            .map_or_else(|| self.preferred(place), |(bucket, way)| SlotNumber(bucket * WAYS + way))
+    /// Where a key was found.
+    pub(crate) fn spot(&self, found: SlotRef<'_>) -> Spot {
+        Spot { slot: found.number_in(&self.lines), name: found.owner().name() }
     }
 
     /// How far one has to look for a place's name, if it is there.
     pub(crate) fn reach(&self, place: Place) -> Option<Reach> {
-        if self.glance(place).is_some() {
-            return Some(Reach::AtOnce);
-        }
-        let number = self.number_of(place, self.find(place)?);
-        Some(if number.0 / WAYS == place.home { Reach::InHome } else { Reach::InPartner })
+        let found = self.find(place)?.owner().name();
+        Some(match (found.beyond(), found.is_away()) {
+            (None, _) => Reach::AtOnce,
+            (Some(_), false) => Reach::InHome,
+            (Some(_), true) => Reach::InPartner,
+        })
     }
 
-    /// The slot of this number, if it bears the place's name.
+    /// The slot in a spot, if it bears the name that it did.
     #[inline(always)]
-    pub(crate) fn glance_at(&self, number: SlotNumber, place: Place) -> Option<SlotRef<'_>> {
-        let slot = self.buckets.get(number.0 / WAYS)?.slot(number.0 % WAYS);
-        slot.owner().is(place.name).then_some(slot)
+    pub(crate) fn glance_at(&self, spot: Spot) -> Option<SlotRef<'_>> {
+        let slot = self.lines.get(spot.slot / LINE_WAYS)?.slot(spot.slot % LINE_WAYS);
+        slot.owner().is(spot.name).then_some(slot)
     }
 
     /// The slot that bears the name and is live. It may turn out stale all the same.
     pub(crate) fn find(&self, place: Place) -> Option<SlotRef<'_>> {
-        let home = &self.buckets[place.home];
-        let partner = self.partner_of(place);
-        let line = place.name.preferred_way() / LINE_WAYS;
-        // Nearly always on the line of the preferred way, in the one bucket or the other.
-        let found =
-            (0..WAYS / LINE_WAYS).find_map(|other| find_on(line ^ other, home, partner, place.name))?;
-        match found.state().is_live_under(found.owner()) {
-            true => Some(found),
-            false if is_broken(Fault::FirstNameOnly) => None,
-            false => self.find_behind(place),
+        let line = self.first_line(place);
+        if let Some(found) = line.find(place.name) {
+            if found.state().is_live_under(found.owner()) {
+                return Some(found);
+            }
+            if is_broken(Fault::FirstNameOnly) {
+                return None;
+            }
         }
+        // A key may have left its name on another slot too: a claim given up halfway, or an entry that was sealed and
+        // that nobody has claimed since.
+        if let Some(found) = live(line.named(place.name)) {
+            return Some(found);
+        }
+        // A key that is on another line has been counted before, as far as anybody knows who knows that it is there.
+        let counted = self.first_choice(place).owner();
+        if counted.has_beyond() { self.find_beyond(place, counted) } else { None }
     }
 
-    /// The live slot of a key that has left its name on another one too: a claim given up halfway, or an
-    /// entry that was sealed and that nobody has claimed since.
-    #[cold]
-    fn find_behind(&self, place: Place) -> Option<SlotRef<'_>> {
-        match self.mine(place) {
-            Some(Mine::Live(slot)) => Some(slot),
-            _ => None,
-        }
+    /// The same on the lines where it is counted.
+    #[inline(never)]
+    fn find_beyond(&self, place: Place, counted: Owner) -> Option<SlotRef<'_>> {
+        self.prefetch_near(place);
+        self.counted_lines(place, counted).find_map(|(line, name)| live(line.named(name)))
     }
 
-    /// The numbers of a place's two buckets, and its preferred way, for models that fill them.
+    /// The numbers of a place's first line, the one where its other bucket is looked at first, and its preferred way,
+    /// for models that fill them.
     #[cfg(tollgate_loom)]
     pub(crate) fn placement(&self, place: Place) -> (usize, usize, usize) {
-        (place.home, self.partner(place.name, place.home), place.name.preferred_way())
+        (place.line, self.partner(place.name, place.line), place.name.way())
     }
 
-    /// Both buckets of a key; the same one twice where there is only one.
-    fn candidates(&self, place: Place) -> impl Iterator<Item = &Bucket> {
-        let other = self.partner(place.name, place.home);
-        let second = (other != place.home).then(|| &*self.buckets[other]);
-        std::iter::once(&*self.buckets[place.home]).chain(second)
+    /// The slot that a key would rather have than any other, where it is counted while it has none on that line.
+    fn first_choice(&self, place: Place) -> SlotRef<'_> {
+        self.first_line(place).slot_in_order(place.name.way())
     }
 
     fn counters(&self, place: Place) -> &Counters {
-        &self.shards[place.home / self.buckets.len().div_ceil(self.shards.len())]
+        &self.shards[place.line / self.lines.len().div_ceil(self.shards.len())]
     }
 
     /// Counts a newcomer who was refused because it would have found no room.
@@ -359,11 +420,11 @@ impl Table {
     }
 
     pub(crate) fn slots(&self) -> usize {
-        self.buckets.len() * WAYS
+        self.lines.len() * LINE_WAYS
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets) + size_of_val(&*self.shards)
+        size_of_val(&*self.lines) + size_of_val(&*self.shards)
     }
 
     /// How many keys have at least one live entry. Walks the whole table.
@@ -374,18 +435,14 @@ impl Table {
                 && worth.reset_ns(slot.owner().cell(), state.payload(), now_ns) > 0
         };
         let mut keys = 0;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            for way in 0..WAYS {
-                let slot = bucket.slot(way);
-                if !is_live(slot, slot.state()) {
-                    continue;
-                }
+        for (number, line) in self.lines.iter().enumerate() {
+            for slot in line.slots().filter(|&slot| is_live(slot, slot.state())) {
                 // A key with several entries counts at the one with the lowest cell.
                 let (name, cell) = (slot.owner().name(), slot.owner().cell());
                 let counted_elsewhere = cell > 0
-                    && self.candidates(Place { name, home: index }).any(|bucket| {
-                        (0..WAYS).map(|way| bucket.slot(way)).any(|other| {
-                            other.owner().name().tag() == name.tag()
+                    && self.lines(self.place_of(name, number)).any(|(line, there)| {
+                        line.slots().any(|other| {
+                            other.owner().name().is_of_key_of(there)
                                 && other.owner().cell() < cell
                                 && is_live(other, other.state())
                         })
@@ -398,8 +455,8 @@ impl Table {
 
     /// Changes the word of every live entry for which `change` has another.
     pub(crate) fn amend(&self, change: impl Fn(usize, u64) -> Option<u64>) {
-        for bucket in self.buckets.iter() {
-            for slot in (0..WAYS).map(|way| bucket.slot(way)) {
+        for line in self.lines.iter() {
+            for slot in line.slots() {
                 while let Ok((stored, word)) = slot.load(|| 0) {
                     match change(slot.owner().cell(), word) {
                         Some(next) if !slot.replace(stored, next) => {}

@@ -1,21 +1,22 @@
-//! Slots and buckets: two words a slot, eight slots a bucket, and the only places that change them.
+//! Slots and lines: two words a slot, four slots a cache line, and the only places that change them.
 
 use super::word::{Name, Owner, State};
+use crate::algorithm::STORER_BITS;
 use crate::charge::{Cell, Stale};
 use crate::cpu::prefetch;
 #[cfg(any(test, tollgate_loom))]
 use crate::sync::first_generation;
 use crate::sync::{AtomicU64, CLAIM, Fault, Ordering, SEARCH, is_broken};
-use crossbeam_utils::CachePadded;
 
-/// Slots in a bucket. Two under the model checker, where a full bucket has to be reachable.
-pub(crate) const WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 8 };
+/// Slots on a cache line. Two under the model checker, where a full one has to be reachable.
+pub(crate) const LINE_WAYS: usize = if cfg!(tollgate_loom) { 2 } else { 4 };
+/// Lines in a bucket: a run of lines where a key may be, of which it is nearly always on the first.
+pub(crate) const LINES: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
 
-/// Slots on a cache line, of which a bucket takes two.
-pub(crate) const LINE_WAYS: usize = if WAYS < 4 { WAYS } else { 4 };
+/// What a line takes in memory, where it is not a model's.
+pub(crate) const LINE_BYTES: usize = 64;
 
-/// Eight slots on two cache lines, the two words of a slot side by side, so that a slot found at a glance
-/// costs one line.
+/// Four slots on a cache line, the two words of a slot side by side.
 ///
 /// With `g` the owner's generation, these are all the combinations there are, and every change between them
 /// is one compare-exchange:
@@ -32,9 +33,14 @@ pub(crate) const LINE_WAYS: usize = if WAYS < 4 { WAYS } else { 4 };
 ///
 /// So a key loses a slot only after the state has left its generation, and a compare-exchange that finds
 /// the state in generation `g` proves that the owner was still `(K, g)` at that instant: a late one fails.
+///
+/// The bits *beyond* of an owner word are beside all that: they say how many claims for keys whose first choice is
+/// this slot stand on other lines. They are counted up before such a claim and down once its name is gone, and
+/// every other change leaves them as they are.
 #[derive(Debug)]
-pub(crate) struct Bucket {
-    slots: [Slot; WAYS],
+#[repr(align(64))]
+pub(crate) struct Line {
+    slots: [Slot; LINE_WAYS],
 }
 
 #[derive(Debug)]
@@ -43,34 +49,22 @@ struct Slot {
     state: AtomicU64,
 }
 
-impl Bucket {
+const _: () = assert!(cfg!(tollgate_loom) || size_of::<Line>() == LINE_BYTES);
+
+impl Line {
     #[cfg(any(test, tollgate_loom))]
     pub(crate) fn new() -> Self {
-        let owner = Owner(first_generation());
-        Self {
-            slots: std::array::from_fn(|_| Slot {
-                owner: AtomicU64::new(owner.0),
-                state: AtomicU64::new(State::empty(owner).0),
-            }),
-        }
+        let owner = Owner(first_generation() << 1);
+        let slot = |_| Slot { owner: AtomicU64::new(owner.0), state: AtomicU64::new(State::empty(owner).0) };
+        Self { slots: std::array::from_fn(slot) }
     }
 
-    /// The slot of the name's choice, if it bears the name.
-    #[inline(always)]
-    pub(crate) fn glance(&self, name: Name) -> Option<SlotRef<'_>> {
-        let slot = self.slot(name.preferred_way());
-        slot.owner.is(name).then_some(slot)
-    }
-
-    /// Which slots of a line bear `name`, in bits.
-    #[inline]
-    fn named_on(&self, line: usize, name: Name) -> u32 {
-        let mut named = 0;
-        for (way, slot) in self.slots[line * LINE_WAYS..][..LINE_WAYS].iter().enumerate() {
-            // Relaxed: a match is read again.
-            named |= u32::from(Owner(slot.owner.load(Ordering::Relaxed)).is(name)) << way;
-        }
-        named
+    /// Has the system provide the page that the line is on, before anybody waits for it; while all is empty and
+    /// nobody else is there.
+    #[cfg(not(tollgate_loom))]
+    pub(crate) fn bring_in(&self) {
+        // Relaxed: writes what is there already. (Adding nothing to it would be made a load, and no page comes of that.)
+        let _empty = self.slots[0].owner.swap(0, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -90,43 +84,60 @@ impl Bucket {
         SlotRef { owner_word: &slot.owner, state_word: &slot.state, owner, may_commit: false }
     }
 
-    /// Has the system provide the page that the bucket is on, before anybody waits for it; while all is empty and
-    /// nobody else is there.
-    #[cfg(not(tollgate_loom))]
-    pub(crate) fn bring_in(&self) {
-        // Relaxed: writes what is there already. (Adding nothing to it would be made a load, and no page comes of that.)
-        let _empty = self.slots[0].owner.swap(0, Ordering::Relaxed);
+    /// Puts an owner where no claim would.
+    #[cfg(test)]
+    pub(crate) fn force_owner(&self, way: usize, change: impl Fn(Owner) -> Owner) {
+        // Relaxed: nobody else is there.
+        let owner = Owner(self.slots[way].owner.load(Ordering::Relaxed));
+        self.slots[way].owner.store(change(owner).0, Ordering::Relaxed);
     }
 
-    /// Brings both lines of the bucket towards the core.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotRef<'_>> {
+        (0..LINE_WAYS).map(|way| self.slot(way))
+    }
+
+    /// The slot of the name's choice, if it bears the name.
     #[inline(always)]
-    pub(crate) fn prefetch(bucket: *const CachePadded<Self>) {
-        prefetch(bucket);
-        prefetch(bucket.wrapping_byte_add(LINE_WAYS * size_of::<Slot>()));
+    pub(crate) fn glance(&self, name: Name) -> Option<SlotRef<'_>> {
+        let slot = self.slot(name.way());
+        slot.owner.is(name).then_some(slot)
     }
-}
 
-/// A slot that bears `name` on this line of one bucket or of another, if one does. Free of branches that depend on
-/// where: a scan that stops at the match is mispredicted more often than not.
-#[inline]
-pub(crate) fn find_on<'a>(
-    line: usize,
-    one: &'a Bucket,
-    other: &'a Bucket,
-    name: Name,
-) -> Option<SlotRef<'a>> {
-    let mut named = one.named_on(line, name) | other.named_on(line, name) << LINE_WAYS;
-    // There may be two for an instant, one of which is about to be withdrawn.
-    while named != 0 {
-        let index = named.trailing_zeros() as usize;
-        let bucket = if index < LINE_WAYS { one } else { other };
-        let slot = bucket.slot(line * LINE_WAYS + index % LINE_WAYS);
-        if slot.owner.is(name) {
-            return Some(slot);
+    /// A slot that bears the name, if one does. Free of branches that depend on which one: a scan that stops at
+    /// the match is mispredicted more often than not.
+    #[inline(always)]
+    pub(crate) fn find(&self, name: Name) -> Option<SlotRef<'_>> {
+        let mut way = 0;
+        for (other, slot) in self.slots.iter().enumerate().skip(1) {
+            // Relaxed: the one that is chosen is read again. (Where two bear the name for an instant, that may be any.)
+            way |= usize::from(Owner(slot.owner.load(Ordering::Relaxed)).is(name)) * other;
         }
-        named &= named - 1;
+        let slot = self.slot(way);
+        slot.owner.is(name).then_some(slot)
     }
-    None
+
+    /// The slots that bear the name, each as it is read: there may be two for an instant, of which one is about to be
+    /// withdrawn.
+    pub(crate) fn named(&self, name: Name) -> impl Iterator<Item = SlotRef<'_>> {
+        self.slots().filter(move |slot| slot.owner.is(name))
+    }
+
+    /// The same, read in the one order of claims and searches.
+    pub(crate) fn named_in_order(&self, name: Name) -> impl Iterator<Item = SlotRef<'_>> {
+        (0..LINE_WAYS).map(|way| self.slot_in_order(way)).filter(move |slot| slot.owner.is(name))
+    }
+
+    /// How many slots bear the name, read in that order and without a branch.
+    #[inline(always)]
+    pub(crate) fn count_in_order(&self, name: Name) -> u32 {
+        (0..LINE_WAYS).map(|way| u32::from(self.slot_in_order(way).owner.is(name))).sum()
+    }
+
+    /// Brings the line towards the core.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self);
+    }
 }
 
 /// A slot as it was seen under one owner.
@@ -155,16 +166,28 @@ impl<'a> SlotRef<'a> {
         state.is_sealed_after(self.owner) | (self.owner.is_nobody() & state.is_sealed_under(self.owner))
     }
 
+    /// Whether owner and state, read under that owner, cannot belong together. Nobody brings that about but a claim that was
+    /// late by a whole round of generations (H6); whoever comes upon it ends it by a seal, and the slot is anybody's.
+    pub(crate) fn is_amiss(self, state: State) -> bool {
+        !(self.is_free(state) || state.is_live_under(self.owner) || state.is_sealed_under(self.owner))
+    }
+
     /// Whether the owner is still the one that was seen. Asked after reading the state, it shows that the state
     /// was read under that owner.
     #[inline(always)]
     pub(crate) fn is_still_owned(self) -> bool {
         // Relaxed: the acquiring load of the state keeps this one behind it.
-        self.owner_word.load(Ordering::Relaxed) == self.owner.0
+        Owner(self.owner_word.load(Ordering::Relaxed)).is_still(self.owner)
     }
 
     pub(crate) fn is_same_place(self, other: SlotRef<'_>) -> bool {
         std::ptr::eq(self.owner_word, other.owner_word)
+    }
+
+    /// How many slots it lies behind the first of `lines`.
+    pub(crate) fn number_in(self, lines: &[Line]) -> usize {
+        let bytes = std::ptr::from_ref(self.owner_word).addr() - lines.as_ptr().addr();
+        bytes / size_of::<Line>() * LINE_WAYS + bytes % size_of::<Line>() / size_of::<Slot>()
     }
 
     /// The same slot, for somebody who has not looked for twins: whoever found it. Said again behind a call that is
@@ -206,17 +229,55 @@ impl<'a> SlotRef<'a> {
         self.change_owner(self.owner.succeeded_by_nobody()).is_some()
     }
 
-    fn change_owner(self, owner: Owner) -> Option<Self> {
-        // CLAIM: Release, so that a reader of the new owner finds the seal; and one order of all claims and
-        // of the searches for twins that follow them (see `Table::settle`).
-        self.owner_word
-            .compare_exchange(self.owner.0, owner.0, CLAIM, Ordering::Relaxed)
-            .ok()
-            .map(|_| Self { owner, ..self })
+    /// Counts one more key, or one less, that would rather be here and is elsewhere.
+    pub(crate) fn recount(self, recounted: impl Fn(Owner) -> Option<Owner>) {
+        let mut owner = self.owner;
+        while let Some(next) = recounted(owner) {
+            // CLAIM: one order with the claims it is about, and with the searches that ask (see `Table::settle`). SEARCH:
+            // so is a count that was found to be full.
+            match self.owner_word.compare_exchange(owner.0, next.0, CLAIM, SEARCH) {
+                Ok(_) => return,
+                Err(seen) => owner = Owner(seen),
+            }
+        }
+    }
+
+    /// Puts another owner, which knows of no count, in the place of the one that was seen. What is counted here is not
+    /// the owner's affair: it stays, and may change meanwhile.
+    fn change_owner(self, next: Owner) -> Option<Self> {
+        let mut seen = self.owner;
+        loop {
+            let owner = next.with_beyond_of(seen);
+            // CLAIM: Release, so that a reader of the new owner finds the seal; and one order of all claims and
+            // of the searches for twins that follow them (see `Table::settle`).
+            match self.owner_word.compare_exchange(seen.0, owner.0, CLAIM, Ordering::Relaxed) {
+                Ok(_) => return Some(Self { owner, ..self }),
+                Err(now) if Owner(now).is_still(seen) => seen = Owner(now),
+                Err(_) => return None,
+            }
+        }
     }
 }
 
 impl Cell for SlotRef<'_> {
+    #[inline(always)]
+    fn load_live(&self) -> Option<u64> {
+        let state = self.state();
+        // The owner was found by its name, so it is somebody. It is looked at once more, as in `load`; that others are
+        // counted on it meanwhile is no reason to go on, but seldom enough not to be told apart here.
+        // Relaxed: the acquiring load of the state keeps this one behind it.
+        let is_live = state.is_live_under_somebody(self.owner)
+            && (self.owner_word.load(Ordering::Relaxed) == self.owner.0 || is_broken(Fault::NoOwnerCheck));
+        is_live.then_some(state.0)
+    }
+
+    #[inline(always)]
+    fn replace_live(&self, stored: u64, next: u64) -> bool {
+        debug_assert!(stored << (u64::BITS - STORER_BITS) == next << (u64::BITS - STORER_BITS));
+        // Release: as in `replace`.
+        self.state_word.compare_exchange(stored, next, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
     #[inline]
     fn load(&self, fresh: impl FnOnce() -> u64) -> Result<(u64, u64), Stale> {
         let state = self.state();

@@ -1,12 +1,13 @@
 //! A thread that is stopped for ever in the middle of a takeover: the others go on, on that key too (H4).
 
+use super::word::{Name, State};
 use super::{TakeoverStep, WhenFull};
 use crate::{Clock, Limiter, ManualHand};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const STEPS: [TakeoverStep; 2] = [TakeoverStep::Seal, TakeoverStep::Claim];
+const STEPS: [TakeoverStep; 3] = [TakeoverStep::Count, TakeoverStep::Seal, TakeoverStep::Claim];
 const BURST: u64 = 3;
 /// All slots of the smallest table, which are in one bucket.
 const SLOTS: u64 = 8;
@@ -190,6 +191,40 @@ fn bounds_are_exact_while_threads_are_stopped() {
                 }
                 hand.advance(HOUR);
             }
+        }
+    }
+}
+
+/// A claim that was late by a whole round of generations leaves an owner over a state that is not its own (H6). It costs
+/// the old owner its charge, and nobody the slot: everybody goes on, in a full table too, and it can be closed.
+#[test]
+fn a_slot_that_a_late_claim_took_is_anybodys() {
+    for when_full in [WhenFull::Deny, WhenFull::Evict] {
+        for late_for_nobody in [false, true] {
+            let taken = || {
+                let (limiter, hand) = limiter(when_full, 1);
+                assert!((1_000..1_000 + SLOTS).all(|key| drain(&limiter, &key) == BURST));
+                for (number, line) in (0..).zip(limiter.table.lines.iter()) {
+                    for way in 0..super::LINE_WAYS {
+                        let tag = number * SLOTS + way as u64;
+                        let late = if late_for_nobody { Name::NOBODY } else { Name::new(tag, 0) };
+                        line.force_owner(way, |owner| late.in_generation_of(State::sealing(owner, 0), owner));
+                    }
+                }
+                (limiter, hand)
+            };
+            let (limiter, _hand) = taken();
+            for key in 0..SLOTS {
+                assert_eq!(drain(&limiter, &key), BURST, "{when_full:?}, key {key}");
+            }
+            assert!((0..SLOTS).all(|key| limiter.try_acquire(&key).is_denied()), "{when_full:?}");
+            assert_eq!(limiter.stats().evicted, 0, "{when_full:?}");
+            let (limiter, hand) = taken();
+            hand.advance(HOUR);
+            assert_eq!(drain(&limiter, STOPPED), BURST, "{when_full:?}");
+            let (limiter, _hand) = taken();
+            assert!(!limiter.close().is_empty(), "{when_full:?}");
+            assert!(limiter.try_acquire(STOPPED).is_denied(), "{when_full:?}");
         }
     }
 }

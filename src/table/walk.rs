@@ -1,7 +1,7 @@
 //! Going through a whole table: to write down what is in it, to close it, and to put back what was written.
 
-use super::claim::{next_way, withdraw};
-use super::slot::{SlotRef, WAYS};
+use super::claim::next_way;
+use super::slot::{LINE_WAYS, LINES, SlotRef};
 use super::word::{Name, Owner, State, TAG_BITS};
 use super::{Place, Table, Worth};
 use crate::charge::Cell;
@@ -10,11 +10,13 @@ use crate::sync::{CLAIM, Fault, Ordering, SEARCH, in_total_order, is_broken};
 /// A live slot, written down: everything but the generation, which is the slot's own affair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// One of the name's two buckets.
-    pub(crate) bucket: usize,
+    /// The line where the key is looked for first.
+    pub(crate) line: usize,
     /// The bits of the hash that are in the name.
     pub(crate) tag: u64,
     pub(crate) cell: usize,
+    /// On which of its lines it stood, in the order in which they are looked at.
+    pub(crate) stood: usize,
     pub(crate) payload: u64,
 }
 
@@ -23,13 +25,16 @@ impl Entry {
     pub(crate) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
     fn place(self) -> Place {
-        Place { name: Name::new(self.tag, self.cell), home: self.bucket }
+        Place { name: Name::new(self.tag, self.cell), line: self.line }
     }
 }
 
 impl Table {
-    pub(crate) fn bucket_count(&self) -> usize {
-        self.buckets.len()
+    /// How many lines a key may be on.
+    pub(crate) const LINES_A_KEY: usize = 2 * LINES;
+
+    pub(crate) fn line_count(&self) -> usize {
+        self.lines.len()
     }
 
     /// Whether the table is closed, or about to be.
@@ -41,9 +46,9 @@ impl Table {
 
     /// Every live entry, each as it was at some moment of the walk. Changes nothing.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        self.walk(|bucket, way| {
+        self.walk(|line, way| {
             loop {
-                let slot = self.buckets[bucket].slot(way);
+                let slot = self.lines[line].slot(way);
                 let (owner, state) = (slot.owner(), slot.state());
                 // Owner, state, owner again (H5).
                 if slot.is_still_owned() {
@@ -64,9 +69,9 @@ impl Table {
             return None;
         }
         in_total_order();
-        Some(self.walk(|bucket, way| {
+        Some(self.walk(|line, way| {
             loop {
-                let slot = self.buckets[bucket].slot_in_order(way);
+                let slot = self.lines[line].slot_in_order(way);
                 let (owner, state) = (slot.owner(), slot.state());
                 let unsealed = is_broken(Fault::ClosesUnsealed);
                 if slot.is_free(state) {
@@ -77,8 +82,11 @@ impl Table {
                     if unsealed || slot.seal(state, worth.now_ns()).is_some() {
                         return Some((owner, state));
                     }
-                } else if state.is_sealed_under(owner) && (unsealed || withdraw(slot, state, worth)) {
+                } else if state.is_sealed_under(owner) && (unsealed || self.withdraw(slot, state, worth)) {
                     return None;
+                } else if slot.is_amiss(state) && slot.is_still_owned() {
+                    // A free slot from then on, if that comes about.
+                    let _anybodys = slot.seal(state, worth.now_ns());
                 }
             }
         }))
@@ -86,19 +94,24 @@ impl Table {
 
     fn walk(&self, visit: impl Fn(usize, usize) -> Option<(Owner, State)>) -> Vec<Entry> {
         let mut entries = Vec::new();
-        for bucket in 0..self.buckets.len() {
-            entries.extend((0..WAYS).filter_map(|way| visit(bucket, way)).map(|(owner, state)| Entry {
-                bucket,
-                tag: owner.name().tag() & Entry::TAG_MASK,
-                cell: owner.cell(),
-                payload: state.payload(),
+        for line in 0..self.lines.len() {
+            entries.extend((0..LINE_WAYS).filter_map(|way| visit(line, way)).map(|(owner, state)| {
+                let place = self.place_of(owner.name(), line);
+                Entry {
+                    line: place.line,
+                    tag: owner.name().tag(),
+                    cell: owner.cell(),
+                    stood: self.lines(place).position(|(_, name)| owner.is(name)).unwrap_or(0),
+                    payload: state.payload(),
+                }
             }));
         }
         entries
     }
 
-    /// Puts an entry into a table that nobody else has yet: into its own bucket, or the other. Where the name
-    /// is there already, `merge` makes one of the two payloads. False if there is no room.
+    /// Puts an entry into a table that nobody else has yet: on the line where it stood, so that a full table is full in
+    /// the same way, or else as near to its first line as there is room. Where the name is there already, `merge`
+    /// makes one of the two payloads. False if there is no room.
     pub(crate) fn put(&self, entry: Entry, merge: impl FnOnce(u64, u64) -> u64) -> bool {
         let place = entry.place();
         if let Some(slot) = self.find(place) {
@@ -107,13 +120,14 @@ impl Table {
                 Err(_) => false,
             };
         }
-        for bucket in self.candidates(place) {
-            let is_vacant = |&way: &usize| bucket.slot(way).owner().is_nobody();
-            let vacant = (0..WAYS).filter(is_vacant).fold(0, |ways, way| ways | 1 << way);
+        for (line, name) in self.lines(place).nth(entry.stood).into_iter().chain(self.lines(place)) {
+            let is_vacant = |&way: &usize| line.slot(way).owner().is_nobody();
+            let vacant = (0..LINE_WAYS).filter(is_vacant).fold(0, |ways, way| ways | 1 << way);
             if vacant != 0 {
-                let slot = bucket.slot(next_way(vacant, place.name.preferred_way()));
+                let slot = line.slot(next_way(vacant, name.way()));
+                self.count_in(place, name);
                 // There is nobody to be a twin of.
-                let moved_in = slot.move_in(place.name).map(SlotRef::committing);
+                let moved_in = slot.move_in(name).map(SlotRef::committing);
                 return moved_in.is_some_and(|slot| slot.replace(slot.state().0, entry.payload));
             }
         }
@@ -129,39 +143,27 @@ impl Table {
         counters.forgiven_cost.fetch_add(spent, Ordering::Relaxed);
     }
 
-    /// The places that an entry may have for a home once `offset` is added to the hash it was named by, as
-    /// the entries that would be there.
+    /// The lines that an entry may have for its first once `offset` is added to the hash it was named by, as the entries
+    /// that would be there. An offset is a multiple of 2^32, and leaves the tag as it is.
     ///
-    /// An entry knows its tag, and one of its two buckets: so its hash is known but for some bits in the
-    /// middle, and whether the bucket is the first or the second. One of the places is the right one, and
-    /// nobody looks into the others.
+    /// An entry knows its first line: so the high half of its hash is known but for its last bits. One of the places is
+    /// the right one, and nobody looks into the others.
     pub(crate) fn elsewhere(&self, entry: Entry, cell: usize, offset: u64) -> Vec<Entry> {
-        let count = self.buckets.len() as u64;
+        let count = self.lines.len() as u64;
         let low = u64::from(u32::MAX);
-        // What is added to the high half of the hash.
-        let shift = (offset >> 32) + (((entry.tag & low) + (offset & low)) >> 32);
-        let tag = entry.tag.wrapping_add(offset) & Entry::TAG_MASK;
-        let mut places = Vec::with_capacity(4);
-        for home in [entry.bucket, self.partner(entry.place().name, entry.bucket)] {
-            // The first and the last half of a hash that has this home.
-            let first = ((home as u64) << 32).div_ceil(count);
-            let last = ((home as u64 + 1) << 32).div_ceil(count) - 1;
-            let bucket_of = |half: u64| ((half & low) * count) >> 32;
-            let (mut bucket, end) = (bucket_of(first + shift), bucket_of(last + shift));
-            loop {
-                #[allow(clippy::cast_possible_truncation, reason = "below the number of buckets")]
-                let moved = Entry { bucket: bucket as usize, tag, cell, ..entry };
-                let partner = self.partner(moved.place().name, moved.bucket);
-                let is_known = |known: &Entry| known.bucket == moved.bucket || known.bucket == partner;
-                if !places.iter().any(is_known) {
-                    places.push(moved);
-                }
-                if bucket == end {
-                    break;
-                }
-                bucket = (bucket + 1) % count;
+        // The first and the last half of a hash that has this line.
+        let first = ((entry.line as u64) << 32).div_ceil(count);
+        let last = ((entry.line as u64 + 1) << 32).div_ceil(count) - 1;
+        let line_of = |half: u64| (((half + (offset >> 32)) & low) * count) >> 32;
+        let (mut line, end) = (line_of(first), line_of(last));
+        let mut places = Vec::with_capacity(2);
+        loop {
+            #[allow(clippy::cast_possible_truncation, reason = "below the number of lines")]
+            places.push(Entry { line: line as usize, cell, stood: 0, ..entry });
+            if line == end {
+                return places;
             }
+            line = (line + 1) % count;
         }
-        places
     }
 }

@@ -11,9 +11,9 @@ mod table;
 
 use super::error::RedisError;
 use super::protocol::{Protocol, WireRule};
-use crate::algorithm::{Gcra, Summary};
+use crate::algorithm::{Gcra, Summary, View};
 use crate::clock::Clock;
-use crate::decision::{Cause, Decision, Outcome, View};
+use crate::decision::{Decision, Outcome};
 use crate::guard::whole_ns;
 pub(super) use entry::Origin;
 use entry::{Entry, TOKENS_MAX, tick};
@@ -244,7 +244,7 @@ impl Leases {
             wait_ns,
             reset_ns: seen.fresh_at_ns.saturating_sub(now_ns).max(wait_ns),
         };
-        Decision::new(outcome, seen.rule, *name, View::Summary(Cause::Rule, summary), now_ns, cost)
+        Decision::new(outcome, seen.rule, *name, View::Summary(summary), now_ns, cost)
     }
 
     /// Forgets that the server refused: something was given back.
