@@ -49,6 +49,15 @@ impl<'t> TableCells<'t> {
         self.limiter.table.place(self.hash.wrapping_add(group_offset(index)), index)
     }
 
+    /// The first cell, if it is on the key's line, of which the caller has seen to it that it is near. Whether it is in the slot
+    /// of its choice is a branch that depends on the key, and in a large table often goes the other way: where nothing
+    /// is waited for, it is better to look at the whole line without one.
+    #[inline(always)]
+    pub(crate) fn on_line(&self) -> Option<SlotRef<'t>> {
+        let (table, name) = (&self.limiter.table, self.place(0).name());
+        if table.is_large() { self.line.find(name) } else { self.line.glance(name) }
+    }
+
     /// Has the key's line on its way before anything waits: for the time, or for other keys.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {

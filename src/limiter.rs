@@ -33,10 +33,8 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many keys of a batch are looked up before the first is decided.
+/// How many keys of a batch are on their way from memory before the first is decided.
 const BATCH: usize = 16;
-/// How many keys ahead of the one that is decided are on their way from memory.
-const AHEAD: usize = 8;
 
 /// Something other than the policy of the build has a say: lists, ...
 pub(crate) const LISTS: u64 = 1;
@@ -176,18 +174,12 @@ impl Limiter {
     pub fn try_acquire_many<K: Hash>(&self, keys: &[K], decisions: &mut [Decision]) -> usize {
         for (keys, decisions) in keys.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
             let mut hashes = [0; BATCH];
-            for (key, hash) in keys.iter().zip(&mut hashes) {
+            for ((key, hash), _) in keys.iter().zip(&mut hashes).zip(decisions.iter()) {
                 *hash = self.hasher.hash_one(key);
-            }
-            let hashes = &hashes[..keys.len().min(decisions.len())];
-            for hash in hashes.iter().take(AHEAD) {
                 self.cells_of(*hash).prefetch();
             }
             let mut now_ns = self.clock.now_ns();
-            for (index, (hash, decision)) in hashes.iter().zip(decisions).enumerate() {
-                if let Some(hash) = hashes.get(index + AHEAD) {
-                    self.cells_of(*hash).prefetch();
-                }
+            for (hash, decision) in hashes.iter().zip(decisions).take(keys.len()) {
                 now_ns = self.spend_into(decision, &self.cells_of(*hash), now_ns);
             }
         }
@@ -666,11 +658,12 @@ impl Limiter {
     /// Spends one at a time that was read before, and writes the decision where it belongs: to make it elsewhere and copy it
     /// takes longer than to decide. Returns the time that was decided by.
     #[inline(always)]
-    fn spend_into(&self, decision: &mut Decision, cells: &impl Cells, now_ns: u64) -> u64 {
+    fn spend_into(&self, decision: &mut Decision, cells: &TableCells<'_>, now_ns: u64) -> u64 {
         let policy = &self.policies.at_build;
         // Relaxed: as above.
         if self.special.load(Ordering::Relaxed) == 0 {
-            if let Some((outcome, debt_units)) = charge::acquire_plainly_at(policy, cells, now_ns, 1) {
+            let spent = cells.on_line().and_then(|cell| charge::acquire_plainly_at(policy, &cell, now_ns, 1));
+            if let Some((outcome, debt_units)) = spent {
                 *decision = policy.bucket.decision(0, outcome, debt_units, now_ns, 1);
                 return now_ns;
             }

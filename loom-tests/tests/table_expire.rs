@@ -23,7 +23,7 @@ const LAST_SLOT: Scene = Scene {
     cast: Cast::OneBucket([0, 0, 1, 1, 0]),
     before: &[Take(0), Wait(MINUTES_50), Take(2), Wait(MINUTES_10)],
     threads: &[&[Take(0)], &[Take(1)]],
-    preemptions_max: [3, 2],
+    preemptions_max: [3, 1],
 };
 
 /// The slot is one key's or the other's, and what that key was admitted is on its account.
@@ -227,7 +227,7 @@ const BROUGHT_BACK: Scene = Scene {
 const BROUGHT_BACK_BY_TWO: Scene = Scene {
     name: "key brought back to both lines, by two of three threads",
     threads: &[&[Take(1)], &[Wait(MINUTES_10), Take(0)], &[Take(0)]],
-    preemptions_max: [2, 1],
+    preemptions_max: [2, 0],
     ..BROUGHT_BACK
 };
 

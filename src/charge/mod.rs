@@ -26,7 +26,7 @@ use crate::compile::{Bucket, Compiled, CompiledRule, RULES_MAX};
 use crate::decision::{Cause, Decision, Outcome};
 use crate::sync::{Fault, is_broken};
 use log::{Tokens, hand_back_tokens, look_at_log, spend_tokens};
-use quick::{acquire_pair, acquire_words};
+use quick::{OfPair, acquire_pair, acquire_words};
 use std::cmp::Ordering;
 use word::{
     Refusal, Refused, claim_now, decision_of, hand_back_word, payload, spend_word, spend_word_by_leave,
@@ -193,21 +193,22 @@ pub(crate) fn acquire_plainly(
     cost: u64,
 ) -> Option<(Outcome, u64, u64)> {
     let now_ns = cells.quick_ns()?;
-    acquire_plainly_at(policy, cells, now_ns, cost).map(|(outcome, debt_units)| (outcome, debt_units, now_ns))
+    let (outcome, debt_units) = acquire_plainly_at(policy, &cells.glance(0)?, now_ns, cost)?;
+    Some((outcome, debt_units, now_ns))
 }
 
-/// The same at a time that was read before.
+/// The same for a cell that was found, at a time that was read before.
 #[inline(always)]
 pub(crate) fn acquire_plainly_at(
     policy: &Compiled,
-    cells: &impl Cells,
+    cell: &impl Cell,
     now_ns: u64,
     cost: u64,
 ) -> Option<(Outcome, u64)> {
     if cost.wrapping_sub(1) >= policy.bucket.plan.burst {
         return None;
     }
-    spend_at_once(&policy.bucket, &cells.glance(0)?, now_ns, cost).ok()
+    spend_at_once(&policy.bucket, cell, now_ns, cost).ok()
 }
 
 /// Why a bucket could not be spent from at once.
@@ -324,16 +325,24 @@ fn acquire_bucket<'a, C: Cells>(
 /// Other policies than one token bucket.
 #[inline(never)]
 fn acquire_several(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
-    if cost.wrapping_sub(1) < policy.words_cost_max {
-        let decided = match &policy.pair {
-            Some(pair) => acquire_pair(pair, cells, now_ns, cost),
-            None => acquire_few(policy, cells, now_ns, cost),
-        };
-        if let Some(decision) = decided {
-            return decision;
-        }
+    if cost.wrapping_sub(1) >= policy.words_cost_max {
+        return acquire_all(policy, cells, now_ns, cost, Seat::Ask).0;
     }
-    acquire_all(policy, cells, now_ns, cost, Seat::Ask).0
+    let Some(pair) = &policy.pair else { return acquire_otherwise(policy, cells, now_ns, cost) };
+    match acquire_pair(pair, cells, now_ns, cost) {
+        Some(OfPair { outcome, second_binds, debt_units }) => {
+            let index = usize::from(second_binds);
+            pair[index].decision(index, outcome, debt_units, now_ns, cost)
+        }
+        None => acquire_otherwise(policy, cells, now_ns, cost),
+    }
+}
+
+/// A few rules together, or else one after the other.
+#[inline(never)]
+fn acquire_otherwise(policy: &Compiled, cells: &impl Cells, now_ns: u64, cost: u64) -> Decision {
+    acquire_few(policy, cells, now_ns, cost)
+        .unwrap_or_else(|| acquire_all(policy, cells, now_ns, cost, Seat::Ask).0)
 }
 
 /// A few rules of one word each.

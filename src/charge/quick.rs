@@ -10,22 +10,32 @@ use crate::decision::{Decision, Outcome};
 use crate::sync::{Fault, is_broken};
 use std::cmp::Ordering;
 
+/// What came of spending under two token buckets, in plain values: what a decision is made of, which is made once.
+pub(super) struct OfPair {
+    pub(super) outcome: Outcome,
+    /// Whether the second of the two binds more than the first.
+    pub(super) second_binds: bool,
+    /// What has not come back under the one that does.
+    pub(super) debt_units: u64,
+}
+
 /// Two token buckets, whose words are there and undoubted, and nobody comes between: a burst and a longer rate,
 /// the most common of several rules. `None`, and nothing spent, where it is not that.
-#[inline]
+#[inline(always)]
 pub(super) fn acquire_pair<C: Cells>(
     pair: &[Bucket; 2],
     cells: &C,
     now_ns: u64,
     cost: u64,
-) -> Option<Decision> {
+) -> Option<OfPair> {
     let [first, second] = pair;
     let first_cell = cells.glance(0).or_else(|| cells.find(0))?;
     let second_cell = cells.glance(1).or_else(|| cells.find(1))?;
     let (first_stored, second_stored) = (first_cell.load_live()?, second_cell.load_live()?);
     let spent =
         (first.stored.spend(first_stored, now_ns, cost), second.stored.spend(second_stored, now_ns, cost));
-    let (outcome, first_units, second_units, second_binds) = match spent {
+    let of = |outcome, second_binds, debt_units| Some(OfPair { outcome, second_binds, debt_units });
+    match spent {
         (
             Spent::Fits { next, debt_units },
             Spent::Fits { next: second_next, debt_units: mut second_units },
@@ -40,21 +50,17 @@ pub(super) fn acquire_pair<C: Cells>(
             let headroom = first.plan.debt_of(debt_units).headroom();
             let second_headroom = second.plan.debt_of(second_units).headroom();
             let second_binds = second_headroom.compare(headroom) == Ordering::Less;
-            (Outcome::Allowed, debt_units, second_units, second_binds)
+            of(Outcome::Allowed, second_binds, if second_binds { second_units } else { debt_units })
         }
-        (Spent::Doubtful, _) | (_, Spent::Doubtful) => return None,
+        (Spent::Doubtful, _) | (_, Spent::Doubtful) => None,
         (Spent::Exceeds { debt_units }, Spent::Exceeds { debt_units: second_units }) => {
             let wait_ns = first.plan.debt_of(debt_units).wait_ns(cost);
             let second_binds = second.plan.debt_of(second_units).wait_ns(cost) > wait_ns;
-            (Outcome::Denied, debt_units, second_units, second_binds)
+            of(Outcome::Denied, second_binds, if second_binds { second_units } else { debt_units })
         }
-        (Spent::Exceeds { debt_units }, Spent::Fits { .. }) => (Outcome::Denied, debt_units, 0, false),
-        (Spent::Fits { .. }, Spent::Exceeds { debt_units }) => (Outcome::Denied, 0, debt_units, true),
-    };
-    Some(match second_binds {
-        true => second.decision(1, outcome, second_units, now_ns, cost),
-        false => first.decision(0, outcome, first_units, now_ns, cost),
-    })
+        (Spent::Exceeds { debt_units }, Spent::Fits { .. }) => of(Outcome::Denied, false, debt_units),
+        (Spent::Fits { .. }, Spent::Exceeds { debt_units }) => of(Outcome::Denied, true, debt_units),
+    }
 }
 
 /// A few rules of one word each, of which every word is there and undoubted, and nobody comes between: the
