@@ -314,8 +314,17 @@ impl<'a> Matches<'a> {
     /// # Ok::<(), tollgate::rules::RulesError>(())
     /// ```
     pub fn next_index(&mut self) -> Option<usize> {
-        let words = std::iter::once(&mut self.first).chain(&mut self.more);
-        for (number, word) in words.enumerate() {
+        if self.first != 0 {
+            let index = self.first.trailing_zeros() as usize;
+            self.first &= self.first - 1;
+            return Some(index);
+        }
+        self.next_of_more()
+    }
+
+    /// Few sets have so many rules.
+    fn next_of_more(&mut self) -> Option<usize> {
+        for (number, word) in (1..).zip(&mut self.more) {
             if *word != 0 {
                 let index = number * BITS + word.trailing_zeros() as usize;
                 *word &= *word - 1;
@@ -334,7 +343,7 @@ impl<'a> Matches<'a> {
     /// Whether none is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.first == 0 && self.more.iter().all(|word| *word == 0)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The response on its way: the service's own with the limit's headers, or a refusal that is there already.
 
-use super::headers::HeaderStyle;
-use super::live::Answer;
+use super::headers::{HeaderStyle, Told};
 use super::meter::Meter;
 use super::settle::{Charge, ResponseHead};
 use http::{Response, StatusCode};
@@ -9,7 +8,7 @@ use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 pin_project! {
     /// The future of a [`RateLimit`](super::RateLimit).
@@ -43,7 +42,7 @@ pin_project! {
 
 /// What is to be done once there is a response.
 pub(super) struct After {
-    pub(super) answer: Option<Answer>,
+    pub(super) told: Option<Told>,
     pub(super) style: HeaderStyle,
     /// Whether the response is sent without its body.
     pub(super) is_head: bool,
@@ -52,8 +51,8 @@ pub(super) struct After {
 
 impl After {
     fn finish<B: http_body::Body>(&mut self, response: &mut Response<B>) {
-        if let Some(answer) = &self.answer {
-            self.style.write(response.headers_mut(), answer);
+        if let Some(told) = self.told.take() {
+            self.style.write(response.headers_mut(), told);
         }
         if !self.charges.is_empty() {
             self.settle(response);
@@ -101,9 +100,12 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProjection::Passing { future, after } => {
-                let mut response = ready!(future.poll(context))?;
-                after.finish(&mut response);
-                Poll::Ready(Ok(response))
+                // Finished where it lies: a response is long.
+                let mut done = future.poll(context);
+                if let Poll::Ready(Ok(response)) = &mut done {
+                    after.finish(response);
+                }
+                done
             }
             StateProjection::Refused { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response)),

@@ -1,6 +1,5 @@
 //! What a response says of the limit: the fields of the drafts, and those from before them.
 
-use super::live::Answer;
 use crate::decision::Decision;
 use crate::{Algorithm, Policy, Rule};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -87,21 +86,38 @@ impl HeaderStyle {
         }
     }
 
-    /// Writes down what was decided. A field that is there already stays; draft 11's are lists and get longer.
-    pub(super) fn write(self, headers: &mut HeaderMap, answer: &Answer) {
-        let Answer { decision, policy, wall_ns } = answer;
-        let limit = decision.limit().min(INTEGER_MAX);
-        let remaining = decision.remaining().min(INTEGER_MAX);
+    /// What to write of a decision; `wall_ns` is the time of day at which it was made, for a style that tells it.
+    #[inline]
+    pub(super) fn told(self, decision: &Decision, policy: Option<HeaderValue>, wall_ns: Option<u64>) -> Told {
         let until = until(decision);
-        let reset = seconds_up(until).min(INTEGER_MAX);
+        let reset = match self {
+            Self::LegacyEpoch => {
+                let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+                let wall_ns = wall_ns.unwrap_or_else(|| decision.at_ns());
+                wall_ns.saturating_add(until_ns).div_ceil(NS_PER_S)
+            }
+            _ => seconds_up(until).min(INTEGER_MAX),
+        };
+        Told {
+            name: decision.rule_name(),
+            limit: decision.limit().min(INTEGER_MAX),
+            remaining: decision.remaining().min(INTEGER_MAX),
+            reset,
+            policy,
+        }
+    }
+
+    /// Writes down what was decided. A field that is there already stays; draft 11's are lists and get longer.
+    pub(super) fn write(self, headers: &mut HeaderMap, told: Told) {
+        let Told { name, limit, remaining, reset, policy } = told;
         if let Some(policy) = policy {
-            headers.append(RATELIMIT_POLICY, policy.clone());
+            headers.append(RATELIMIT_POLICY, policy);
         }
         match self {
             Self::Off => {}
             Self::Draft11 => {
                 let mut line = Line::default();
-                line.text("\"").text(decision.rule_name().unwrap_or_default());
+                line.text("\"").text(name.unwrap_or_default());
                 line.text("\";r=").number(remaining).text(";t=").number(reset);
                 headers.append(RATELIMIT, line.value());
             }
@@ -112,15 +128,21 @@ impl HeaderStyle {
                 headers.entry(RATELIMIT).or_insert_with(|| line.value());
             }
             Self::Draft6 => write_three(headers, DRAFT6, [limit, remaining, reset]),
-            Self::LegacyDelta => write_three(headers, LEGACY, [limit, remaining, reset]),
-            Self::LegacyEpoch => {
-                let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-                let wall_ns = wall_ns.unwrap_or_else(|| decision.at_ns());
-                let epoch = wall_ns.saturating_add(until_ns).div_ceil(NS_PER_S);
-                write_three(headers, LEGACY, [limit, remaining, epoch]);
-            }
+            Self::LegacyEpoch | Self::LegacyDelta => write_three(headers, LEGACY, [limit, remaining, reset]),
         }
     }
+}
+
+/// What a response says of a decision. It waits with the request and is moved whenever that is: so it is no more than is
+/// said.
+#[derive(Debug)]
+pub(super) struct Told {
+    name: Option<&'static str>,
+    limit: u64,
+    remaining: u64,
+    /// In seconds: from now on, or from the epoch.
+    reset: u64,
+    policy: Option<HeaderValue>,
 }
 
 /// How long what is said holds: until all is there again, or for a refusal until the request would pass. The drafts
@@ -183,31 +205,32 @@ impl Line {
     /// A name of 64, two numbers of 20 digits, and what is between them.
     const BYTES_MAX: usize = 160;
 
+    /// Inlined: of a text that is known beforehand so little is left that it is not worth a call.
+    #[inline(always)]
     fn text(&mut self, text: &str) -> &mut Self {
-        self.bytes(text.as_bytes())
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        let length = bytes.len().min(Self::BYTES_MAX - self.length);
-        self.bytes[self.length..self.length + length].copy_from_slice(&bytes[..length]);
-        self.length += length;
+        if let Some(place) = self.place(text.len()) {
+            place.copy_from_slice(text.as_bytes());
+        }
         self
     }
 
     fn number(&mut self, mut number: u64) -> &mut Self {
-        let mut digits = [0; 20];
-        let mut start = digits.len();
-        loop {
-            start -= 1;
+        let digits = number.checked_ilog10().map_or(1, |log| log as usize + 1);
+        for byte in self.place(digits).into_iter().flatten().rev() {
             #[allow(clippy::cast_possible_truncation, reason = "a digit")]
             let digit = (number % 10) as u8;
-            digits[start] = b'0' + digit;
+            *byte = b'0' + digit;
             number /= 10;
-            if number == 0 {
-                break;
-            }
         }
-        self.bytes(&digits[start..])
+        self
+    }
+
+    /// The next bytes; `None` if there are not so many left.
+    #[inline(always)]
+    fn place(&mut self, length: usize) -> Option<&mut [u8]> {
+        let place = self.bytes.get_mut(self.length..self.length + length)?;
+        self.length += length;
+        Some(place)
     }
 
     fn value(&self) -> HeaderValue {

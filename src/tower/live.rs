@@ -2,6 +2,7 @@
 
 use super::builder::{MissingKey, Options};
 use super::head::{Keyed, RequestHead};
+use super::headers::Told;
 use super::layer::Shared;
 use super::settle::{Charge, SettleFn, Spent};
 use crate::rules::{KeyPart, Matches, RequestPath, RouteRule, RuleSet, RulesError};
@@ -33,28 +34,19 @@ struct PolicyText {
     value: Option<HeaderValue>,
 }
 
-/// What is to be told of a request that fell under some rule.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) decision: Decision,
-    pub(super) policy: Option<HeaderValue>,
-    /// The time of day, for styles that tell it.
-    pub(super) wall_ns: Option<u64>,
-}
-
-impl Answer {
-    #[inline]
-    fn new(shared: &Shared, decision: Decision, policy: Option<HeaderValue>) -> Self {
-        let wall_ns = shared.options.style.tells_the_time().then(|| shared.wall_ns(decision.at_ns()));
-        Self { decision, policy, wall_ns }
-    }
-}
-
 pub(super) enum Verdict {
     /// Nothing to tell if it falls under no rule, or only under rules that watch.
-    Pass(Option<Answer>, Vec<Charge>),
-    Refuse(Answer),
+    Pass(Option<Told>, Vec<Charge>),
+    Refuse(Decision, Told),
     NoKey,
+}
+
+/// What responses tell of a decision.
+#[inline]
+fn told(shared: &Shared, decision: &Decision, policy: Option<HeaderValue>) -> Told {
+    let style = shared.options.style;
+    let wall_ns = style.tells_the_time().then(|| shared.wall_ns(decision.at_ns()));
+    style.told(decision, policy, wall_ns)
 }
 
 /// One rule's part in a request.
@@ -129,11 +121,10 @@ impl Live {
                 if ask.rule.is_shadow() && decision.is_allowed() {
                     return Verdict::Pass(None, charges);
                 }
-                // Made once, in its place: it is long, and most requests come by here.
-                let answer = Answer::new(shared, decision, ask.policy().value.clone());
+                let told = told(shared, &decision, ask.policy().value.clone());
                 match decision.is_allowed() {
-                    true => Verdict::Pass(Some(answer), charges),
-                    false => Verdict::Refuse(answer),
+                    true => Verdict::Pass(Some(told), charges),
+                    false => Verdict::Refuse(decision, told),
                 }
             }
             first => asker.several(first.ok(), matches),
@@ -203,12 +194,12 @@ impl<'a> Asker<'a> {
         // The one that takes longest, by the wait it names: whoever names none takes for ever.
         let longest =
             peeks.max_by_key(|(_, decision)| (decision.retry_after().is_none(), decision.retry_after()));
-        let answer = |decision| Answer::new(self.shared, decision, self.policies(&asks));
+        let told = |decision: &Decision| told(self.shared, decision, self.policies(&asks));
         if let Some((ask, _)) = longest {
             // Decided for good: if it fits after all, the others have to be asked again.
             let decision = ask.acquire();
             if decision.is_denied() {
-                return Verdict::Refuse(answer(decision));
+                return Verdict::Refuse(decision, told(&decision));
             }
             ask.hand_back(&decision);
         }
@@ -217,15 +208,15 @@ impl<'a> Asker<'a> {
             let decision = ask.acquire();
             if decision.is_denied() {
                 asks.iter().zip(&taken).for_each(|(ask, taken)| ask.hand_back(taken));
-                return Verdict::Refuse(answer(decision));
+                return Verdict::Refuse(decision, told(&decision));
             }
             taken.push(decision);
         }
-        let told = asks.iter().zip(&taken).filter(|(ask, _)| !ask.rule.is_shadow());
-        let binding = told.map(|(_, decision)| *decision).min_by_key(Decision::remaining);
+        let telling = asks.iter().zip(&taken).filter(|(ask, _)| !ask.rule.is_shadow());
+        let binding = telling.map(|(_, decision)| decision).min_by_key(|decision| decision.remaining());
         let charges = asks.iter().zip(&taken).filter_map(|(ask, decision)| ask.charge(self.shared, decision));
         let charges = charges.collect();
-        Verdict::Pass(binding.map(answer), charges)
+        Verdict::Pass(binding.map(told), charges)
     }
 
     /// A rule that does not apply, for want of a key, must not keep those for otherwise away: nobody would ask.

@@ -81,24 +81,24 @@ where
         let head = self.shared.head(&request);
         let verdict = self.shared.live.load().decide(&self.shared, &head);
         let refused = match verdict {
-            Verdict::Pass(answer, charges) => {
+            Verdict::Pass(told, charges) => {
                 let options = &self.shared.options;
-                let answer = answer.filter(|_| !options.silent_when_allowed);
+                let told = told.filter(|_| !options.silent_when_allowed);
                 let is_head = *head.method == Method::HEAD;
-                let after = After { answer, style: options.style, is_head, charges };
+                let after = After { told, style: options.style, is_head, charges };
                 return ResponseFuture::passing(self.inner.call(request), after);
             }
-            Verdict::Refuse(answer) => Some(answer),
+            Verdict::Refuse(decision, told) => Some((decision, told)),
             Verdict::NoKey => None,
         };
         let options = &self.shared.options;
-        let decision = refused.as_ref().map(|answer| answer.decision);
+        let decision = refused.as_ref().map(|(decision, _)| *decision);
         let grpc = if options.never_grpc { None } else { grpc::content_type(&head) };
         let refusal = Refusal { head: &head, decision, grpc };
         let mut response = self.respond.respond(&refusal);
         refusal.write_retry_after(&mut response);
-        if let Some(answer) = refused {
-            options.style.write(response.headers_mut(), &answer);
+        if let Some((_, told)) = refused {
+            options.style.write(response.headers_mut(), told);
         }
         ResponseFuture::refusing(response)
     }
