@@ -92,6 +92,10 @@ pub enum Fault {
     LeavesTwice,
     /// A lease keeps its tokens for however long.
     LeaseForEver,
+    /// What is left of a lease goes back as if nothing but time had come between.
+    IgnoresEra,
+    /// Whether what is given back is on its word is asked before that is read.
+    JudgesEarly,
     /// A closing table does not shut out those who were about to charge.
     ClosesUnsealed,
     /// A label is written without a claim to its cell.
