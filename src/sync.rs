@@ -54,6 +54,8 @@ pub enum Fault {
     TrustsOldTime,
     /// A slot's owner is not looked at again after its state was read.
     NoOwnerCheck,
+    /// The slot in a handle's spot is not asked who it belongs to.
+    TrustsSpot,
     /// A slot is given to another key first, and its state sealed afterwards, whatever it is by then.
     NoSeal,
     /// A slot's state is sealed as it is by then, and not only as it was when it was judged worthless.
