@@ -96,8 +96,12 @@ pub enum Fault {
     LeaseForEver,
     /// What is left of a lease goes back as if nothing but time had come between.
     IgnoresEra,
+    /// An entry that is charged while a snapshot reads it is left out.
+    LeavesOut,
     /// Whether what is given back is on its word is asked before that is read.
     JudgesEarly,
+    /// Whether a table is closed is asked before its entries are read, and not after.
+    AsksTooEarly,
     /// A closing table does not shut out those who were about to charge.
     ClosesUnsealed,
     /// A label is written without a claim to its cell.
