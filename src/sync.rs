@@ -90,6 +90,8 @@ pub enum Fault {
     RemembersForgotten,
     /// The horizon is not moved before a word is written that lies beyond it.
     BooksUnseen,
+    /// Those who wait are not woken when they move up or it is their turn.
+    TellsNobody,
     /// A permit is given back twice.
     LeavesTwice,
     /// A lease keeps its tokens for however long.

@@ -9,6 +9,9 @@ mod wait;
 pub use future::Acquire;
 pub(crate) use line::Line;
 pub use wait::Wait;
+#[cfg(tollgate_loom)]
+#[allow(unreachable_pub, reason = "models name it")]
+pub use wait::Waiter;
 
 use crate::algorithm::{Charge, PAYLOAD_BITS, PAYLOAD_MASK};
 use crate::charge::{self, Booking, Cells, Charged, Seat, Since};
