@@ -5,7 +5,7 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::guard::Penalties;
 use crate::horizon::Horizon;
-use crate::limiter::{COUNTED, Limiter, PENALTIES, TOLD};
+use crate::limiter::{COUNTED, FORGETS, Limiter, PENALTIES, TOLD};
 use crate::policies::Policies;
 use crate::policy::Policy;
 use crate::reserve::Line;
@@ -434,7 +434,7 @@ impl LimiterBuilder {
             horizon: Horizon::new(),
             line: Line::new(),
             spent_at_ns,
-            forgets: AtomicU64::new(0),
+            forgets: (0..FORGETS).map(|_| AtomicU64::new(0)).collect(),
             unamended: Mutex::new(None),
             seeds,
             max_keys: self.max_keys,

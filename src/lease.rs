@@ -23,7 +23,8 @@ const HOLD_NS: u64 = 1_000_000;
 /// back when the lease is asked again, or when it is dropped, as far as it has not come back by itself: of a batch
 /// that the rule gives back within that millisecond nothing is left to return, also where the key owes more. What a
 /// change of policy has cut down does not go back, nor what was taken before a [reset](Limiter::reset), which forgets
-/// it but does not take back what is in hand.
+/// it but does not take back what is in hand. (Resets are counted for a 64th of the keys together: another key's may
+/// forfeit what is left, too.)
 ///
 /// This pays for a policy of one token bucket whose burst is several batches. Under any other policy, and
 /// where no batch fits, every request is decided as by [`Limiter::try_acquire`]. Lists and lockouts are asked
@@ -53,7 +54,7 @@ struct Taken {
     bucket: Bucket,
     charge: Charge,
     era: Era,
-    /// How often a key had been reset.
+    /// How often the key, or others that are counted with it, had been reset.
     forgets: u64,
 }
 
@@ -119,7 +120,7 @@ impl<'a> Lease<'a> {
         self.give_back();
         let cells = self.limiter.cells_of(self.hash);
         // Acquire: read before the word is, and told before that is reset.
-        let forgets = self.limiter.forgets.load(Ordering::Acquire);
+        let forgets = self.limiter.forgets_of(self.hash).load(Ordering::Acquire);
         let (set, era) = self.limiter.policies.current_era();
         let compiled = &set.tiers[0].compiled;
         // A batch is not what shadow rules have to count.
@@ -145,11 +146,18 @@ impl<'a> Lease<'a> {
             counts.count_leased(self.batch - left);
         }
         if left > 0 {
-            // Acquire: as when it was taken.
-            let is_same =
-                self.limiter.policies.era() == era && self.limiter.forgets.load(Ordering::Acquire) == forgets;
-            let since = if is_same { Since::Same } else { Since::Other };
-            charge::give_back(&bucket, &self.limiter.cells_of(self.hash), left, self.batch, charge, since);
+            let limiter = self.limiter;
+            let since = || {
+                if is_broken(Fault::IgnoresEra) {
+                    return Since::Same;
+                }
+                // Acquire: as when it was taken.
+                if limiter.forgets_of(self.hash).load(Ordering::Acquire) != forgets {
+                    return Since::Forgotten;
+                }
+                if limiter.policies.era() == era { Since::Same } else { Since::Other }
+            };
+            charge::give_back(&bucket, &limiter.cells_of(self.hash), left, self.batch, charge, since);
         }
     }
 }

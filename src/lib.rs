@@ -81,6 +81,7 @@ pub mod guide;
 #[cfg(tollgate_loom)]
 #[doc(hidden)]
 pub mod model {
+    pub use crate::reserve::Waiter;
     pub use crate::sync::Fault;
     pub use crate::sync::modelled::{with_counted_loads, with_fault, with_generations};
     pub use crate::table::TakeoverStep;

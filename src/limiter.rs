@@ -46,6 +46,8 @@ const CHANGED: u64 = 4;
 pub(crate) const TOLD: u64 = 8;
 /// ... or somebody who counts what is decided.
 pub(crate) const COUNTED: u64 = 16;
+/// Resets are counted for so many parts of the keys; a model has one.
+pub(crate) const FORGETS: usize = if cfg!(tollgate_loom) { 1 } else { 64 };
 
 /// A limit for each key, in fixed memory: `&self` everywhere, never waits, never allocates after build.
 ///
@@ -75,8 +77,9 @@ pub struct Limiter {
     pub(crate) line: Line,
     /// When every key had used up everything, as far as anybody knows.
     pub(crate) spent_at_ns: Option<u64>,
-    /// How often a key was reset.
-    pub(crate) forgets: AtomicU64,
+    /// How often keys were reset: counted for each part of them, so that a lease seldom takes another key's reset
+    /// for its own.
+    pub(crate) forgets: Box<[AtomicU64]>,
     /// Held by whoever changes a policy: the set from which words are yet to be cut down.
     pub(crate) unamended: Mutex<Option<SetNumber>>,
     /// What else has a say than the policy of the build; 0 if nothing has.
@@ -725,12 +728,18 @@ impl Limiter {
 
     pub(crate) fn forget(&self, tier: usize, cells: &impl Cells, hash: u64) {
         // Release: whoever sees it knows that the words may be others than it left.
-        self.forgets.fetch_add(1, Ordering::Release);
+        self.forgets_of(hash).fetch_add(1, Ordering::Release);
         // What was booked before is not there to be given back any more.
         self.line.forgetting(hash, || charge::reset(self.compiled(tier), cells));
         if self.penalty.is_some() && charge::note(cells, PENALTY_CELL).is_some() {
             charge::set_note(cells, PENALTY_CELL, 0);
         }
+    }
+
+    /// How often a key was reset, or others that are counted with it.
+    pub(crate) fn forgets_of(&self, hash: u64) -> &AtomicU64 {
+        #[allow(clippy::cast_possible_truncation, reason = "less than the number of parts")]
+        &self.forgets[(hash % FORGETS as u64) as usize]
     }
 
     /// What lists and lockouts say of a key, if they say anything.

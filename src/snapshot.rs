@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::guard::{self, LIST_CELL, Listing, ONCE_CELL, PENALTY_CELL};
 use crate::limiter::{LISTS, Limiter};
 use crate::policies::{Policies, Set, TierPolicy};
-use crate::sync::Ordering;
+use crate::sync::{Fault, Ordering, is_broken};
 use crate::table::{Entry, Table, WhenFull};
 use std::ops::Range;
 
@@ -85,9 +85,11 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
+        let was_closed = is_broken(Fault::AsksTooEarly).then(|| self.table.is_closed());
         let entries = self.table.entries();
         // Asked afterwards: what was closed meanwhile may have been missed.
-        if self.table.is_closed() { Vec::new() } else { self.written(&entries) }
+        let is_closed = was_closed.unwrap_or_else(|| self.table.is_closed());
+        if is_closed { Vec::new() } else { self.written(&entries) }
     }
 
     /// Refuses every charge from now on, and gives an exact [snapshot](Self::snapshot): for shutting down.

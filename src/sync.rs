@@ -54,6 +54,8 @@ pub enum Fault {
     TrustsOldTime,
     /// A slot's owner is not looked at again after its state was read.
     NoOwnerCheck,
+    /// The slot in a handle's spot is not asked who it belongs to.
+    TrustsSpot,
     /// A slot is given to another key first, and its state sealed afterwards, whatever it is by then.
     NoSeal,
     /// A slot's state is sealed as it is by then, and not only as it was when it was judged worthless.
@@ -88,10 +90,20 @@ pub enum Fault {
     RemembersForgotten,
     /// The horizon is not moved before a word is written that lies beyond it.
     BooksUnseen,
+    /// Those who wait are not woken when they move up or it is their turn.
+    TellsNobody,
     /// A permit is given back twice.
     LeavesTwice,
     /// A lease keeps its tokens for however long.
     LeaseForEver,
+    /// What is left of a lease goes back as if nothing but time had come between.
+    IgnoresEra,
+    /// An entry that is charged while a snapshot reads it is left out.
+    LeavesOut,
+    /// Whether what is given back is on its word is asked before that is read.
+    JudgesEarly,
+    /// Whether a table is closed is asked before its entries are read, and not after.
+    AsksTooEarly,
     /// A closing table does not shut out those who were about to charge.
     ClosesUnsealed,
     /// A label is written without a claim to its cell.

@@ -207,6 +207,31 @@ fn a_lease_of_a_forgotten_key_gives_nothing_back() {
     assert!(limiter.try_acquire("key").is_denied());
 }
 
+/// However much others have spent since: what was taken before a reset is not on the word. Of the resets of other keys
+/// few count as the key's own.
+#[test]
+fn what_was_taken_before_a_reset_does_not_go_back() {
+    let (limiter, hand) = limiter("10/h burst 10");
+    let mut lease = limiter.lease("key", 5);
+    assert!(lease.try_acquire().is_allowed());
+    limiter.reset("key");
+    assert!(limiter.try_acquire_n("key", 10).is_allowed());
+    drop(lease);
+    assert!(limiter.try_acquire("key").is_denied());
+
+    hand.advance(DAY);
+    let gone_back = (0..100_u32).filter(|other| {
+        limiter.reset("key");
+        let mut lease = limiter.lease("key", 5);
+        assert!(lease.try_acquire().is_allowed());
+        limiter.reset(other);
+        drop(lease);
+        hand.advance(MS);
+        limiter.peek("key").remaining() == 9
+    });
+    assert!(gone_back.count() > 80);
+}
+
 /// Not a law: what two threads on one hot key do a second, with and without.
 #[test]
 fn throughput_of_a_hot_key() {

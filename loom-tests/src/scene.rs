@@ -5,7 +5,7 @@ use crate::checker::{Job, explore_thoroughly, law, limiter, together};
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::model::TakeoverStep;
-use tollgate::{Limiter, ManualHand, Stats, WhenFull};
+use tollgate::{Clock, KeyHandle, Limiter, ManualHand, Stats, WhenFull};
 
 /// How many keys a scene may name.
 pub const KEYS: usize = 5;
@@ -21,8 +21,14 @@ pub enum Act {
     Refund(usize),
     /// Forgets all that was taken.
     Reset(usize),
+    /// Asks for a key by a handle of this thread's from now on.
+    Hold(usize),
     /// Moves the clock on.
     Wait(Duration),
+    /// Takes a snapshot.
+    WriteDown,
+    /// Closes the limiter, which takes a snapshot too.
+    Close,
     /// Begins to make room for a key and stops for ever.
     Abandon(usize, TakeoverStep),
 }
@@ -67,6 +73,8 @@ pub struct After {
     pub before: [u64; KEYS],
     /// What each key says it has left.
     pub left: [u64; KEYS],
+    /// The snapshots that the threads have taken, in their order.
+    pub written: Vec<Vec<u8>>,
     /// What the table has had to do.
     pub stats: Stats,
     /// The limiter, for whatever else is to be asked.
@@ -87,43 +95,61 @@ impl Scene {
             };
             let (limiter, hand) = limiter(self.policy, max_keys, self.when_full);
             let keys = self.cast.keys(&limiter);
-            let before = act(&limiter, &hand, keys, self.before);
+            let before = act(&limiter, &hand, keys, self.before).admitted;
             let jobs = self.threads.iter().map(|&acts| {
                 let (limiter, hand) = (Arc::clone(&limiter), hand.clone());
-                let job: Job<[u64; KEYS]> = Box::new(move || act(&limiter, &hand, keys, acts));
+                let job: Job<Did> = Box::new(move || act(&limiter, &hand, keys, acts));
                 job
             });
-            let mut admitted = [0; KEYS];
-            for each in together(jobs.collect()) {
-                for (sum, one) in admitted.iter_mut().zip(each) {
+            let (mut admitted, mut written) = ([0; KEYS], Vec::new());
+            for did in together(jobs.collect()) {
+                for (sum, one) in admitted.iter_mut().zip(did.admitted) {
                     *sum += one;
                 }
+                written.extend(did.written);
             }
             let left = keys.map(|key| limiter.peek_n(&key, 0).remaining());
             let stats = limiter.stats();
-            expected(&After { admitted, before, left, stats, limiter, hand, keys });
+            expected(&After { admitted, before, left, written, stats, limiter, hand, keys });
         });
     }
 }
 
-fn act(limiter: &Limiter, hand: &ManualHand, keys: [u64; KEYS], acts: &[Act]) -> [u64; KEYS] {
-    let mut admitted = [0; KEYS];
-    let mut take = |key: usize, cost| {
-        if limiter.try_acquire_n(&keys[key], cost).is_allowed() {
-            admitted[key] += cost;
-        }
-    };
+/// What a thread has come to.
+struct Did {
+    admitted: [u64; KEYS],
+    written: Vec<Vec<u8>>,
+}
+
+fn act(limiter: &Limiter, hand: &ManualHand, keys: [u64; KEYS], acts: &[Act]) -> Did {
+    let mut did = Did { admitted: [0; KEYS], written: Vec::new() };
+    let mut handles: [Option<KeyHandle<'_>>; KEYS] = [const { None }; KEYS];
     for &act in acts {
         match act {
-            Act::Take(key) => take(key, 1),
-            Act::TakeMany(key, cost) => take(key, cost),
-            Act::Refund(key) => limiter.refund(&keys[key], 1),
-            Act::Reset(key) => limiter.reset(&keys[key]),
+            Act::Take(key) | Act::TakeMany(key, _) => {
+                let cost = if let Act::TakeMany(_, cost) = act { cost } else { 1 };
+                let decision = match &handles[key] {
+                    Some(handle) => handle.try_acquire_n(cost),
+                    None => limiter.try_acquire_n(&keys[key], cost),
+                };
+                did.admitted[key] += if decision.is_allowed() { cost } else { 0 };
+            }
+            Act::Refund(key) => match &handles[key] {
+                Some(handle) => handle.refund(1),
+                None => limiter.refund(&keys[key], 1),
+            },
+            Act::Reset(key) => match &handles[key] {
+                Some(handle) => handle.reset(),
+                None => limiter.reset(&keys[key]),
+            },
+            Act::Hold(key) => handles[key] = Some(limiter.key(&keys[key])),
             Act::Wait(time) => hand.advance(time),
+            Act::WriteDown => did.written.push(limiter.snapshot()),
+            Act::Close => did.written.push(limiter.close()),
             Act::Abandon(key, after) => limiter.abandon(&keys[key], after),
         }
     }
-    admitted
+    did
 }
 
 impl Cast {
@@ -222,6 +248,32 @@ impl After {
             got += 1;
         }
         law(got == promised, || format!("key {key} got {got} where {promised} were promised"));
+    }
+
+    /// A handle, which begins with a guess, finds what there is of a key.
+    ///
+    /// # Panics
+    ///
+    /// If the law does not hold.
+    pub fn is_found_by_a_handle(&self, key: usize) {
+        let (found, left) = (self.limiter.key(&self.keys[key]).peek_n(0).remaining(), self.left[key]);
+        law(found == left, || format!("key {key} has {left} left, and {found} by a handle"));
+    }
+
+    /// What each key has left in a limiter that was restored from a snapshot, by now.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be restored.
+    #[must_use]
+    pub fn left_in(&self, snapshot: &[u8]) -> [u64; KEYS] {
+        let (clock, hand) = Clock::manual();
+        hand.set(self.hand.now());
+        let builder = Limiter::builder().policy(self.limiter.policy()).clock(clock);
+        match builder.max_keys(1).restore(snapshot).build() {
+            Ok(restored) => self.keys.map(|key| restored.peek_n(&key, 0).remaining()),
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Models of leases: what is in hand counts as spent, goes back once, and is not good for ever.
 #![cfg(tollgate_loom)]
 
-use loom_tests::{Job, caught, explore_within, law, limiter, together};
+use loom_tests::{Job, caught, explore_thoroughly, explore_within, law, limiter, together};
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::model::Fault;
-use tollgate::{Limiter, WhenFull};
+use tollgate::{Limiter, ManualHand, WhenFull};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -80,4 +80,130 @@ fn not_good_for_ever() {
 fn tokens_in_hand_do_not_outlast_the_hold() {
     not_good_for_ever();
     caught(Fault::LeaseForEver, not_good_for_ever);
+}
+
+/// What another thread does beside a lease; it says how many it was admitted once that was done.
+type Change = fn(&Limiter, &ManualHand) -> u64;
+
+/// What has passed beside a lease of two that spent one and was dropped, and what is left once all is over.
+struct Passed {
+    /// By the lease.
+    leased: u64,
+    /// By the lease, once the clock had been moved.
+    leased_late: u64,
+    /// By the other thread, after what it did.
+    after_change: u64,
+    /// By whoever comes then.
+    left: u64,
+}
+
+fn beside(name: &str, policy: &'static str, change: Change, expected: fn(Passed)) {
+    explore_thoroughly(name, [3, 1], move || {
+        let (limiter, hand) = limiter(policy, 1, WhenFull::Deny);
+        let began = hand.now();
+        let changer: Job<u64> = {
+            let (limiter, hand) = (Arc::clone(&limiter), hand.clone());
+            Box::new(move || change(&limiter, &hand))
+        };
+        let changer = loom::thread::spawn(changer);
+        let mut lease = limiter.lease("key", 2).hold(SECOND);
+        let is_late = hand.now() > began;
+        let leased = u64::from(lease.try_acquire().is_allowed());
+        drop(lease);
+        let after_change = changer.join().unwrap_or(0);
+        // A fresh key that was leased owes as much as it may be held, until then.
+        hand.advance(SECOND);
+        expected(Passed {
+            leased,
+            leased_late: leased * u64::from(is_late),
+            after_change,
+            left: drain(&limiter),
+        });
+    });
+}
+
+fn set(limiter: &Limiter, policy: &str) {
+    law(limiter.set_policy(policy).is_ok(), || format!("`{policy}` was not accepted"));
+}
+
+/// A rate that is raised cuts down what was owed; others then spend what has come back under the new rule. What the
+/// lease has left is not on the word any more, and goes back to nobody.
+fn cut_down_by_a_rate() {
+    let change: Change = |limiter, hand| {
+        set(limiter, "3/min");
+        // One comes back.
+        hand.advance(SECOND * 20);
+        drain(limiter)
+    };
+    beside("lease beside a rate that is raised", "1/h burst 3", change, |passed| {
+        let Passed { leased_late, after_change, left, .. } = passed;
+        let sum = leased_late + after_change + left;
+        law(sum <= 3, || format!("{sum} passed at one moment under a burst of 3"));
+    });
+}
+
+/// A burst that is lowered leaves nothing to those who come once anybody has passed: what the lease gives back was
+/// cut off, or covers what is still owed.
+fn cut_down_by_a_burst() {
+    let change: Change = |limiter, _hand| {
+        set(limiter, "1/h burst 1");
+        drain(limiter)
+    };
+    beside("lease beside a burst that is lowered", "1/h burst 3", change, |passed| {
+        let Passed { leased, after_change, left, .. } = passed;
+        law(after_change <= 1, || format!("{after_change} passed after a burst of 1 was in force"));
+        law(leased + after_change <= 3, || format!("{leased} and {after_change} passed under a burst of 3"));
+        law(leased + after_change > 0 && left == 0, || {
+            format!("{left} left of 1 after {leased} and {after_change} passed")
+        });
+    });
+}
+
+/// A burst that is raised grants what it was raised by, and what the lease has left goes back: nothing is lost.
+fn raised() {
+    let change: Change = |limiter, _hand| {
+        set(limiter, "1/h burst 5");
+        u64::from(limiter.try_acquire("key").is_allowed())
+    };
+    beside("lease beside a burst that is raised", "1/h burst 3", change, |passed| {
+        let Passed { leased, after_change, left, .. } = passed;
+        let sum = leased + after_change + left;
+        law(sum == 5, || format!("{leased} and {after_change} passed, {left} left of 5"));
+    });
+}
+
+#[test]
+fn what_a_change_has_cut_down_does_not_go_back() {
+    cut_down_by_a_rate();
+    caught(Fault::IgnoresEra, cut_down_by_a_rate);
+    caught(Fault::MixesEras, cut_down_by_a_rate);
+    caught(Fault::JudgesEarly, cut_down_by_a_rate);
+    cut_down_by_a_burst();
+    caught(Fault::IgnoresEra, cut_down_by_a_burst);
+}
+
+#[test]
+fn what_a_raise_leaves_goes_back() {
+    raised();
+    caught(Fault::LoadThenStore, raised);
+}
+
+/// What was taken before a reset is forgotten with the rest: it does not go back to those who have spent since.
+fn forgotten() {
+    let change: Change = |limiter, _hand| {
+        limiter.reset("key");
+        drain(limiter)
+    };
+    beside("lease beside a reset", "1/h burst 3", change, |passed| {
+        let Passed { after_change, left, .. } = passed;
+        let sum = after_change + left;
+        law(sum <= 3, || format!("{after_change} passed after a reset and {left} are left of 3"));
+    });
+}
+
+#[test]
+fn what_was_reset_does_not_go_back() {
+    forgotten();
+    caught(Fault::IgnoresEra, forgotten);
+    caught(Fault::JudgesEarly, forgotten);
 }

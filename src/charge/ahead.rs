@@ -5,6 +5,7 @@ use super::{Cells, Charged, spend_shadows};
 use crate::algorithm::{Charge, Plan, Step};
 use crate::compile::{Bucket, Compiled};
 use crate::decision::Decision;
+use crate::sync::{Fault, is_broken};
 use std::cell::Cell;
 
 /// What was booked.
@@ -65,14 +66,22 @@ fn book_word(
 pub(crate) enum Since {
     /// It is, and nothing was forgotten.
     Same,
-    /// Another one may have cut the word down, or somebody may have reset it: what was charged is on it only as long
-    /// as it lies at least where the charge has left it.
+    /// Another one may have cut the word down: what was charged is on it only as long as it lies at least where the
+    /// charge has left it.
     Other,
+    /// The word was reset: what was charged is not on it any more.
+    Forgotten,
 }
 
 /// Undoes `cost` of what [`book`] charged to a bucket, if all that was ahead of it still is; false if it was cut
 /// down.
-pub(crate) fn unbook(bucket: &Bucket, cells: &impl Cells, cost: u64, charge: Charge, since: Since) -> bool {
+pub(crate) fn unbook(
+    bucket: &Bucket,
+    cells: &impl Cells,
+    cost: u64,
+    charge: Charge,
+    since: impl Fn() -> Since,
+) -> bool {
     charge.uncounted || hand_back_to(bucket, cells, cost, charge, charge.word, since)
 }
 
@@ -83,7 +92,7 @@ pub(crate) fn give_back(
     left: u64,
     taken: u64,
     charge: Charge,
-    since: Since,
+    since: impl Fn() -> Since,
 ) {
     if !charge.uncounted {
         let alone = charge.alone(Plan::Gcra(bucket.plan), taken);
@@ -98,14 +107,21 @@ fn hand_back_to(
     cost: u64,
     charge: Charge,
     left_at: u64,
-    since: Since,
+    since: impl Fn() -> Since,
 ) -> bool {
     let is_whole = Cell::new(true);
+    let early = is_broken(Fault::JudgesEarly).then(&since);
     update(cells, bucket.cell, |word, now_ns| {
         let Plan::Gcra(plan) = cells.seasoned(Plan::Gcra(bucket.plan), bucket.cell, now_ns) else {
             return word;
         };
-        is_whole.set(since == Since::Same || plan.is_at_or_beyond(word, left_at, now_ns));
+        // Asked after the word was read: whoever reads what was written since then by another rule, or since it was
+        // reset, finds that it was. And what was not read is not written over.
+        is_whole.set(match early.unwrap_or_else(&since) {
+            Since::Same => true,
+            Since::Other => plan.is_at_or_beyond(word, left_at, now_ns),
+            Since::Forgotten => false,
+        });
         if is_whole.get() { plan.hand_back(word, now_ns, cost, charge) } else { word }
     });
     is_whole.get()

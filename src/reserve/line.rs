@@ -239,7 +239,9 @@ impl Shard {
             self.begun.insert(spot, Begun { shift, is_forgotten: gone.is_forgotten });
             if let Some(bell) = gone.bell {
                 first = first.or(Some(spot));
-                bells.push(bell);
+                if !is_broken(Fault::TellsNobody) {
+                    bells.push(bell);
+                }
             }
         }
         first
@@ -247,7 +249,7 @@ impl Shard {
 
     /// Tells the first sleeper if its moment is earlier than it knows.
     pub(super) fn tell_next(&mut self, word: Word, bells: &mut Vec<Bell>) {
-        if self.sleepers == 0 {
+        if self.sleepers == 0 || is_broken(Fault::TellsNobody) {
             return;
         }
         let mut shift = 0;
@@ -380,7 +382,9 @@ impl Shard {
         if was_front || gone.is_called {
             if let Some((_, next)) = self.trying.range_mut(spot.behind()).next() {
                 next.is_called = true;
-                bells.push(next.bell.clone());
+                if !is_broken(Fault::TellsNobody) {
+                    bells.push(next.bell.clone());
+                }
             }
         }
         Some(gone.bell)

@@ -9,6 +9,9 @@ mod wait;
 pub use future::Acquire;
 pub(crate) use line::Line;
 pub use wait::Wait;
+#[cfg(tollgate_loom)]
+#[allow(unreachable_pub, reason = "models name it")]
+pub use wait::Waiter;
 
 use crate::algorithm::{Charge, PAYLOAD_BITS, PAYLOAD_MASK};
 use crate::charge::{self, Booking, Cells, Charged, Seat, Since};
@@ -411,6 +414,7 @@ impl<'a> Reservation<'a> {
             if let (Some(moved_up), true) = (shard.end(spot, since), back > 0) {
                 let word = charge.word.wrapping_sub(moved_up) & PAYLOAD_MASK;
                 let charge = Charge { word, ..charge };
+                let since = || rules.since(self.limiter);
                 if is_broken(Fault::NoHandBack) || charge::unbook(bucket, &cells, back, charge, since) {
                     // By a later time than the word was moved by: those behind move up by no more than it was.
                     let held_up = ahead_units(bucket, word, cells.now_ns());

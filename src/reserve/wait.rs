@@ -149,6 +149,34 @@ impl Limiter {
     }
 }
 
+/// Somebody who waits, for models, which have no timers and no threads to put to sleep. Not part of the interface.
+#[cfg(tollgate_loom)]
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Waiter<'a>(Waiting<'a>);
+
+#[cfg(tollgate_loom)]
+impl Waiter<'_> {
+    /// Goes as far as it can now; else says until when to sleep by the limiter's clock, unless woken before.
+    #[doc(hidden)]
+    pub fn step(&mut self, waker: &std::task::Waker) -> Result<Decision, Duration> {
+        match self.0.step(|| Bell::Task(waker.clone())) {
+            Step::Done(decision) => Ok(decision),
+            Step::Yield => Err(Duration::ZERO),
+            Step::Sleep { until_ns, .. } => Err(Duration::from_nanos(until_ns)),
+        }
+    }
+}
+
+#[cfg(tollgate_loom)]
+impl Limiter {
+    /// What `acquire` is without its timer. Not part of the interface.
+    #[doc(hidden)]
+    pub fn waiter<K: Hash + ?Sized>(&self, key: &K) -> Waiter<'_> {
+        Waiter(Waiting::new(self, self.hasher.hash_one(key), Wait::new()))
+    }
+}
+
 /// What to do next.
 pub(super) enum Step {
     Done(Decision),

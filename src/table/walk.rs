@@ -50,8 +50,11 @@ impl Table {
             loop {
                 let slot = self.lines[line].slot(way);
                 let (owner, state) = (slot.owner(), slot.state());
+                if is_broken(Fault::LeavesOut) && slot.state() != state {
+                    return None;
+                }
                 // Owner, state, owner again (H5).
-                if slot.is_still_owned() {
+                if slot.is_still_owned() || is_broken(Fault::NoOwnerCheck) {
                     return state.is_live_under(owner).then_some((owner, state));
                 }
             }
