@@ -2,12 +2,12 @@
 //! same key and with others, and every bound holds.
 #![cfg(tollgate_loom)]
 
-use Act::{Abandon, Refund, Take, Wait};
+use Act::{Abandon, Refund, Take, TakeMany, Wait};
 use loom_tests::{Act, Cast, Scene, caught, law};
 use std::time::Duration;
 use tollgate::WhenFull;
 use tollgate::model::Fault;
-use tollgate::model::TakeoverStep::{Claim, Count, Seal};
+use tollgate::model::TakeoverStep::{Claim, Count, Seal, Withdraw};
 
 const MINUTES_10: Duration = Duration::from_secs(600);
 const MINUTES_40: Duration = Duration::from_secs(2_400);
@@ -136,18 +136,25 @@ fn a_name_left_behind_leads_nobody_astray() {
     caught(Fault::LoadThenStore, || both_admitted_and_one_refunded(scene));
 }
 
-/// Two lines with room for key 0 on both, by different times. Its claim on the first is given up for the one on the
-/// second, and its name is on the first until the thread that sealed it there has taken it off.
+/// Key 0 has an entry on the second line. A thread that had not seen it claimed a slot on the first, came upon the entry,
+/// gave its claim up and was stopped: the name is on the first line too, for good.
 #[test]
 fn a_name_left_behind_by_a_twin() {
     let scene = Scene {
         name: "name left by a twin that was withdrawn",
-        policy: "1/h burst 2",
-        burst: 2,
+        policy: "1/h burst 3",
+        burst: 3,
         cast: Cast::TwoBuckets([(true, 0), (true, 0), (true, 1), (false, 0), (false, 1)]),
-        before: &[Take(3), Wait(MINUTES_10), Take(1), Wait(MINUTES_40), Take(2), Take(4), Wait(MINUTES_10)],
-        threads: &[&[Take(0), Refund(0)], &[Wait(MINUTES_10), Take(0)]],
-        preemptions_max: [3, 1],
+        before: &[
+            Take(1),
+            TakeMany(2, 2),
+            Wait(MINUTES_50),
+            Take(0),
+            Take(4),
+            Wait(MINUTES_10),
+            Abandon(0, Withdraw),
+        ],
+        threads: &[&[Take(0)], &[Take(0), Refund(0)]],
         ..CLAIMED
     };
     both_admitted_and_one_refunded(scene);

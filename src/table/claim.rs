@@ -102,11 +102,14 @@ impl Table {
             // There is nothing to seal about a free slot, nor an empty one.
             TakeoverStep::Seal if seen.is_sealed_after(slot.owner()) || slot.owner().is_nobody() => {}
             TakeoverStep::Seal => drop(slot.seal(seen, worth.now_ns())),
-            TakeoverStep::Claim => {
+            TakeoverStep::Claim | TakeoverStep::Withdraw => {
                 if !is_broken(Fault::CountsLate) {
                     self.count_in(place, name);
                 }
-                let _claimed = self.seal_and_claim(room, place, worth);
+                let claimed = self.seal_and_claim(room, place, worth);
+                if let (Some(claimed), TakeoverStep::Withdraw) = (claimed, after) {
+                    let _withdrawn = claimed.seal(claimed.state(), worth.now_ns());
+                }
             }
         }
     }
@@ -461,6 +464,8 @@ pub enum TakeoverStep {
     Seal,
     /// The new owner has claimed the slot, and not committed to it.
     Claim,
+    /// The claim was given up, as for a twin, and the name not yet taken off the slot.
+    Withdraw,
 }
 
 /// Of some ways of a line (there is one at least) the nearest to `start`: itself, then its neighbour, then the others.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const STEPS: [TakeoverStep; 3] = [TakeoverStep::Count, TakeoverStep::Seal, TakeoverStep::Claim];
+const STEPS: [TakeoverStep; 4] =
+    [TakeoverStep::Count, TakeoverStep::Seal, TakeoverStep::Claim, TakeoverStep::Withdraw];
 const BURST: u64 = 3;
 /// All slots of the smallest table, which are in one bucket.
 const SLOTS: u64 = 8;
