@@ -193,7 +193,7 @@ fn refund_beside_a_takeover_and_a_charge() {
 const TORN: Scene = Scene {
     name: "reading torn between owners",
     when_full: WhenFull::Allow,
-    preemptions_max: [3, 1],
+    preemptions_max: [2, 1],
     threads: &[&[Take(1), Wait(HOUR), Take(2), Take(3)], &[Take(0)]],
     ..LAST_SLOT
 };
@@ -227,7 +227,7 @@ const BROUGHT_BACK: Scene = Scene {
 const BROUGHT_BACK_BY_TWO: Scene = Scene {
     name: "key brought back to both lines, by two of three threads",
     threads: &[&[Take(1)], &[Wait(MINUTES_10), Take(0)], &[Take(0)]],
-    preemptions_max: [2, 0],
+    preemptions_max: [1, 0],
     ..BROUGHT_BACK
 };
 

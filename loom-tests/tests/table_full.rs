@@ -72,7 +72,7 @@ fn evict_counts_what_it_forgives() {
         let scene = Scene {
             when_full: WhenFull::Evict,
             name: "eviction beside the victim's charges",
-            preemptions_max: [3, 1],
+            preemptions_max: [2, 1],
             ..scene
         };
         evicts(scene);
